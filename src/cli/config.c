@@ -51,8 +51,8 @@ static const struct opt table[] = {
              "Serve the web page on 127.0.0.1 and print its URL; the page follows the "
              "cluster."),
     OPT_STRING("extender", extender, "ADDRESS", NULL,
-               "Extender: https://HOST:PORT; with --insecure http://HOST:PORT, "
-               "NAMESPACE/SERVICE:PORT; default: none."),
+               "Extender: http[s]://HOST:PORT; with --insecure NAMESPACE/SERVICE:PORT; "
+               "default: none."),
     OPT_STRING("extender-token", extender_token, "FILE", NULL,
                "File with the bearer token for --extender https://HOST:PORT; default: no "
                "token."),
