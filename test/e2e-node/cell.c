@@ -200,6 +200,8 @@ static void leave_no_trace(void)
         if (cell.made[i])
             remove_all(places[i]);
     remove_all(cell.dir);
+    if (cell.lock >= 0)
+        close(cell.lock); /* this process may start the owner of another cell */
 }
 
 static void interrupted(int number)
