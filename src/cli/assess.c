@@ -467,6 +467,9 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
         table_line(out, "%s", "");
         write_rows(out, a.models, "MODEL\tCARDS\tHELD\tNEEDED\tPODS\tCOULD SHARE",
                    "cards\tcardsHeld\tcardsNeeded\tpods\tpodsThatCouldShare", colors);
+        if (!a.answered)
+            table_line(out, "%s",
+                       "USED is of this moment; with --prometheus, the most of a week.");
     }
     for (i = 0; i < a.n_hosts; i++)
         json_decref(hosts[i].shared);

@@ -168,7 +168,8 @@ TEST(a_cluster_is_read)
     sim_load(&sim, POD("a"));
     sim_load(&sim, POD("b"));
     char *config = sim_kubeconfig(&sim);
-    ck_assert_contains(assess(0, ARGV("--kubeconfig", config)), NOTHING);
+    ck_assert_contains(assess(0, ARGV("--kubeconfig", config)),
+                       NOTHING "USED is of this moment; ");
     sim_load(
         &sim,
         "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
