@@ -386,6 +386,10 @@ TEST(release_notes_are_cut_from_the_changelog)
             "https://there\\n' >log\n"
             "for v in 0.2.0 0.1.0 0.3.0; do \"$TOP\"/scripts/release/notes $v log; done"),
         "### Added\n\n- second\n- first\n- new\n");
+    ck_assert_str_eq(
+        output_of("printf '## [0.2.0]\n\n[a](docs/a.md#b), [c](https://c/d)\n' >log\n"
+                  "PROJECT_URL=https://p \"$TOP\"/scripts/release/notes 0.2.0 log"),
+        "[a](https://p/blob/v0.2.0/docs/a.md#b), [c](https://c/d)\n");
     ck_assert_contains(
         refusal_of("printf '# Changelog\\n\\n## [0.1.0]\\n\\n- first\\n' >log\n"
                    "\"$TOP\"/scripts/release/notes 0.2.0 log 2>&1"),
