@@ -34,6 +34,15 @@ TEST(the_other_way_gives_a_plain_pod_its_card)
     install("--check"); /* finds nothing */
     node_check(NULL, "no differences");
     ck_assert_contains(install("--undo"), "kube-scheduler is healthy");
+
+    /* kube-scheduler binds past the extender now. */
+    node_create("one", "lost");
+    node_check(NULL, "! the extender was not asked at ");
+    ck_assert_contains(lib_output_of(0, "kubectl-inspect-gpushare",
+                                     ARGV("explain", "pod", "lost", "--kubeconfig",
+                                          lib_fmt("%s/admin.kubeconfig", cluster.dir))),
+                       "it was bound to node " NODE
+                       " without a card; kube-scheduler did not ask");
 }
 
 static int nothing(void)
