@@ -33,8 +33,9 @@ bool span_eq_nocase(struct span a, struct span b);
 bool span_starts(struct span s, struct span prefix);
 /* Has s only ASCII letters, digits and the `other` characters? */
 bool span_has_only(struct span s, const char *other);
-int span_cmp(struct span a, struct span b); /* byte order, like strcmp */
-struct span span_trim(struct span s);       /* without leading and trailing white space */
+int span_cmp(struct span a, struct span b);     /* byte order, like strcmp */
+int span_compare(const void *a, const void *b); /* the same of struct span, for qsort */
+struct span span_trim(struct span s); /* without leading and trailing white space */
 /* Cuts *rest at the first `sep`: returns the part before it and sets *rest to the part
  * after it. Without a `sep`, returns all and sets *rest to {NULL, 0}. */
 struct span span_cut(struct span *rest, char sep);

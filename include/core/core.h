@@ -69,7 +69,8 @@
  * candidate nodes (placement/preempt.h), nominates the pod to that node, keeps the cards for it,
  * and evicts the victims one after the other, each after the answer about the previous one.
  * The Eviction API respects PodDisruptionBudgets: a refused pod is not chosen again for a
- * while. Mirror pods and pods of DaemonSets are never victims. A terminating pod counts as leaving: nothing is evicted beside it.
+ * while. Mirror pods and pods of DaemonSets are never victims. A terminating pod counts as
+ * leaving: nothing is evicted beside it.
  */
 
 enum {

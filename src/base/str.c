@@ -51,6 +51,11 @@ int span_cmp(struct span a, struct span b)
     return (a.n > b.n) - (a.n < b.n);
 }
 
+int span_compare(const void *a, const void *b)
+{
+    return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
 static bool is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');

@@ -491,8 +491,7 @@ static void write_pending(struct pending_pods *p, struct buf *out)
                 "When the oldest pending pod that requests GPUs was created.");
     for (int i = 0; i < PENDINGS; i++)
         if (p->since_s[i])
-            prom_sample(out, name, &(struct prom_label){"state", span_of(pendings[i])}, 1,
-                        p->since_s[i]);
+            prom_labelled(out, name, "state", pendings[i], p->since_s[i]);
 }
 
 static void add_row(struct count *c, enum level level, const struct row *row)

@@ -133,11 +133,6 @@ static void read_victims(struct verb_reading *r, struct target *t)
     }
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return span_cmp(*(const struct span *)a, *(const struct span *)b);
-}
-
 static bool read_targets(struct verb_reading *r, struct jread_str key)
 {
     struct targets *targets = r->ctx;
@@ -168,7 +163,7 @@ static bool read_targets(struct verb_reading *r, struct jread_str key)
     for (size_t i = 0; i < targets->n; i++)
         names[i] = targets->all[i].name;
     if (targets->n)
-        qsort(names, targets->n, sizeof *names, compare_names);
+        qsort(names, targets->n, sizeof *names, span_compare);
     for (size_t i = 1; !r->failed && i < targets->n; i++)
         if (span_eq(names[i], names[i - 1]))
             r->failed = err_set(r->err, ERR_INVALID, "%s: duplicate node %.*s", where,

@@ -24,9 +24,8 @@ struct change {
         const char *path; /* borrowed from the facts; NULL: no change */
         struct buf bytes; /* the new content */
     } files[CHANGE_FILES];
-    struct err
-        kubeadm_why; /* why ClusterConfiguration cannot have the change; ERR_NOT_FOUND: no
-                               such ConfigMap */
+    /* Why ClusterConfiguration cannot have the change; ERR_NOT_FOUND: no such ConfigMap. */
+    struct err kubeadm_why;
 };
 
 struct change_input {

@@ -360,11 +360,9 @@ static int call_api(const char *root, const char *kubeconfig, struct kube_reques
     struct kube_client *client = kube_connect(kubeconfig, NULL, err);
     request.gzip = true;
     request.timeout_ms = API_MS;
-    int rc = client ? kube_call(client, &request, reply, err) : -1;
+    int rc = client ? kube_ask(client, &request, reply, err) : -1;
     if (!client) /* also without a kubeconfig, which says nothing about the object */
         err->code = ERR_UNAVAILABLE;
-    if (rc == 0)
-        rc = kube_reply_check(reply->status, buf_span(&reply->body), err);
     kube_client_free(client);
     return rc;
 }

@@ -31,36 +31,31 @@ struct options {
     struct opt_list args; /* arguments that are not options */
 };
 
-#define AT(field) offsetof(struct options, field)
-#define TEXT(option, value, field)                                                       \
-    .name = option, .arg = value, .type = OPT_STRING, .offset = AT(field)
+#define OPT_CONFIG struct options
 
 static const struct opt table[] = {
-    {TEXT("root", "DIR", root),
-     .help = "Root folder of the node (/host in a debugging pod); default: this "
-             "machine's root."},
-    {TEXT("address", "HOST:PORT", address),
-     .help = "Extender HOST:PORT for plan and reach; default: as configured, or "
-             "127.0.0.1:32766."},
-    {TEXT("namespace", "NAME", namespace),
-     .help = "Namespace of the extender and of its Secrets; default: kube-system."},
-    {TEXT("policy", "DIR", policy),
-     .help =
-         "Folder with kube-scheduler-config.yaml, for plan and renew; default: policy."},
-    {TEXT("out", "DIR", out),
-     .help = "Existing folder for the new files; required for plan and renew."},
-    {.name = "no-cluster",
-     .type = OPT_BOOL,
-     .offset = AT(no_cluster),
-     .help = "Check the files alone, and do not read the API server."},
-    {.name = "insecure",
-     .type = OPT_BOOL,
-     .offset = AT(insecure),
-     .help = "Plain HTTP, for plan and reach with an extender that has --insecure; "
-             "default: HTTPS."},
-    {TEXT("kubeconfig", "FILE", kubeconfig), .env = "KUBECONFIG",
-     .help = "Kubeconfig of the API server; default: /etc/kubernetes/admin.conf in "
-             "the folder of --root."},
+    OPT_STRING("root", root, "DIR", NULL,
+               "Root folder of the node (/host in a debugging pod); default: this "
+               "machine's root."),
+    OPT_STRING("address", address, "HOST:PORT", NULL,
+               "Extender HOST:PORT for plan and reach; default: as configured, or "
+               "127.0.0.1:32766."),
+    OPT_STRING("namespace", namespace, "NAME", NULL,
+               "Namespace of the extender and of its Secrets; default: kube-system."),
+    OPT_STRING(
+        "policy", policy, "DIR", NULL,
+        "Folder with kube-scheduler-config.yaml, for plan and renew; default: policy."),
+    OPT_STRING("out", out, "DIR", NULL,
+               "Existing folder for the new files; required for plan and renew."),
+    OPT_BOOL("no-cluster", no_cluster, NULL,
+             "Check the files alone, and do not read the API server."),
+    OPT_BOOL("insecure", insecure, NULL,
+             "Plain HTTP, for plan and reach with an extender that has --insecure; "
+             "default: HTTPS."),
+    OPT_STRING("kubeconfig", kubeconfig, "FILE", NULL,
+               "Kubeconfig of the API server; default: /etc/kubernetes/admin.conf in "
+               "the folder of --root.",
+               .env = "KUBECONFIG"),
     {0},
 };
 
@@ -82,7 +77,7 @@ const struct opt_program setup_program = {
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "check|plan|renew|running|named|reach|store NEW OLD [FILE]",
-    .rest_at = AT(args),
+    .rest_at = offsetof(struct options, args),
 };
 
 /* The command being run. */

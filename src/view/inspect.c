@@ -505,11 +505,6 @@ static void write_pending(const struct view_source *source, struct jwrite *w)
 
 /* -- all of it -- */
 
-static int compare_names(const void *a, const void *b)
-{
-    return span_cmp(*(const struct span *)a, *(const struct span *)b);
-}
-
 void view_source_each_node(const struct view_source *source, view_source_node_fn fn,
                            void *ctx)
 {
@@ -523,7 +518,7 @@ void view_source_each_node(const struct view_source *source, view_source_node_fn
             names[n++] = arena_copy(&a, ledger_node_at(l, i)->name);
     source->read_end(source->ctx);
     if (n)
-        qsort(names, n, sizeof *names, compare_names);
+        qsort(names, n, sizeof *names, span_compare);
     for (size_t i = 0; i < n; i++) {
         l = core_ledger(source->read(source->ctx));
         const struct ledger_node *node = ledger_node_find(l, names[i]);

@@ -5,6 +5,7 @@
  * authorization, how many handlers run at once, the call of the handler, and its reply.
  */
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -72,7 +73,7 @@ void httpd_add_header(struct httpd_reply *reply, const char *name, const char *v
 {
     size_t i = 0;
     while (reply->header[i][0])
-        i++;
+        i++, assert(i < ARRAY_LEN(reply->header));
     reply->header[i][0] = name;
     reply->header[i][1] = value;
 }

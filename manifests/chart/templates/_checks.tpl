@@ -189,7 +189,7 @@
 {{- fail (printf "gpuNodes.runtimeClassName: DaemonSet %s has RuntimeClass %s; set gpuNodes.runtimeClassName to it, or to none" $name $class) }}
 {{- end }}
 {{- $wanted := include "gpushare.nodeRuntimeClass" (dict "root" $ "of" $of) }}
-{{- if and $of.enabled $wanted (lookup "v1" "Namespace" "" "kube-system") (not (lookup "node.k8s.io/v1" "RuntimeClass" "" $wanted)) }}
+{{- if and $of.enabled $wanted (include "gpushare.seesCluster" $) (not (lookup "node.k8s.io/v1" "RuntimeClass" "" $wanted)) }}
 {{- fail (printf "gpuNodes.runtimeClassName: this cluster has no RuntimeClass %s; create it (NVIDIA's GPU Operator does), or set gpuNodes.runtimeClassName to none" $wanted) }}
 {{- end }}
 {{- end }}
