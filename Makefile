@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 # -- Folders: each folder of src/ and tools/ is an archive, and uses the folders named here --
 
 TOOLS          := kube-sim replay
-FOLDERS        := base wire domain gpu placement kube core apisync view node extender agent plugin cli setup $(TOOLS)
+FOLDERS        := base wire domain gpu placement kube core apisync view extender node cli setup $(TOOLS)
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -26,9 +26,7 @@ USES_core      := placement domain base
 USES_apisync   := core placement kube wire domain base
 USES_view      := core placement wire domain base
 USES_extender  := view apisync core placement kube wire domain base
-USES_node      := gpu wire domain base
-USES_agent     := node gpu kube wire domain base
-USES_plugin    := node gpu kube wire domain base
+USES_node      := kube gpu wire domain base
 USES_cli       := view apisync core placement kube wire domain base
 USES_setup     := kube wire domain base
 USES_kube-sim  := wire base
@@ -39,15 +37,16 @@ PKGS_kube-sim  := jansson zlib
 
 # -- Programs: the folder of each, and the file with its main function --
 
-PROGRAMS                        := gpushare-extender gpushare-device-plugin scv-agent \
-                                   kubectl-inspect-gpushare gpushare-setup kube-sim gpushare-replay
+PROGRAMS                        := gpushare-extender gpushare-node kubectl-inspect-gpushare \
+                                   gpushare-setup kube-sim gpushare-replay
 FOLDER_gpushare-extender        := extender
-FOLDER_gpushare-device-plugin   := plugin
-FOLDER_scv-agent                := agent
+FOLDER_gpushare-node            := node
 FOLDER_kubectl-inspect-gpushare := cli
 FOLDER_gpushare-setup           := setup
 FOLDER_kube-sim                 := kube-sim
 FOLDER_gpushare-replay          := replay
+# The names of 1.0 for the modes of gpushare-node: links to it, also in the manual.
+NODE_NAMES := gpushare-device-plugin scv-agent
 folder_path = $(if $(filter $(1),$(TOOLS)),tools,src)/$(1)
 main_of     = $(if $(filter $(FOLDER_$(1)),$(TOOLS)),tools/$(FOLDER_$(1))/main,src/cmd/$(1))
 
@@ -94,7 +93,7 @@ objects   = $(patsubst %.c,$(B)/%.o,$(1))
 
 # -- Rules: objects, archives, programs, manual pages --
 
-BINARIES := $(PROGRAMS:%=$(B)/%)
+BINARIES := $(patsubst %,$(B)/%,$(PROGRAMS) $(NODE_NAMES))
 PAGES    := $(patsubst %.in,$(B)/%,$(wildcard man/*.in))
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -132,6 +131,9 @@ $(B)/$(1): $(B)/$(call main_of,$(1)).o $(call archives,$(FOLDER_$(1)))
 $(B)/$(1): private LIBS = $$(call libs,$(FOLDER_$(1)))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rules,$(p))))
+$(NODE_NAMES:%=$(B)/%): $(B)/gpushare-node # a file of an earlier build goes
+	$(call say,LN,$@)
+	$(Q)ln -sf gpushare-node $@
 
 # x.proto becomes gen/x.pb-c.c and its header, compiled without warnings.
 $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h: src/%.proto
@@ -159,20 +161,30 @@ endef
 $(foreach p,$(PAGES),$(eval $(call page_rules,$(p))))
 
 # libgpushare-limit.so is loaded into programs of any C library: it links nothing, and no sanitizer.
-# It has code for x86-64 and AArch64. The functions of outline atomics are in no library.
+# It has code for x86-64 and AArch64. The functions of outline atomics are in no library. A folder
+# `limit` beside the library would be that of a pod's limits, so its objects are elsewhere.
 LIMIT_CC    := $(if $(filter clang,$(CC)),gcc,$(CC))
 LIMIT_CPU   := $(firstword $(subst -, ,$(shell $(LIMIT_CC) -dumpmachine)))
 LIMIT       := $(if $(filter x86_64 aarch64,$(LIMIT_CPU)),$(B)/libgpushare-limit.so)
 LIMIT_FLAGS := -std=gnu11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIC -ffreestanding -fvisibility=hidden \
                -fno-stack-protector -fno-tree-loop-distribute-patterns $(WARN) \
                $(if $(filter aarch64,$(LIMIT_CPU)),-mno-outline-atomics)
-$(B)/limit/%.o: src/limit/%.c
+$(B)/preload/%.o: src/limit/%.c
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -D_GNU_SOURCE -Iinclude -Isrc -MMD -MP $(LIMIT_FLAGS) -c -o $@ $<
--include $(wildcard $(B)/limit/*.d)
-$(B)/libgpushare-limit.so: $(patsubst src/limit/%.c,$(B)/limit/%.o,$(wildcard src/limit/*.c))
+-include $(wildcard $(B)/preload/*.d)
+$(B)/libgpushare-limit.so: $(patsubst src/limit/%.c,$(B)/preload/%.o,$(wildcard src/limit/*.c))
 	$(call say,LD,$@)
 	$(Q)$(LIMIT_CC) -shared -nostdlib -Wl,-Bsymbolic,-z,relro,-z,now,-z,defs -o $@ $^
+
+# gpushare-card-check, in the image of the device plugin. Its guest is built as any CUDA program is.
+CARD_CHECK := $(B)/gpushare-card-check $(B)/gpushare-card-guest
+$(B)/gpushare-card-check: $(call objects,$(patsubst %,tools/card-check/%.c,main driver_limit)) $(call archives,gpu)
+	$(link)
+$(B)/gpushare-card-check: private LIBS = $(call libs,gpu)
+$(B)/gpushare-card-guest: tools/card-check/guest.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIE -pie -Wl,-z,relro,-z,now $(WARN) -o $@ $< -ldl
 
 include test/rules.mk # the test programs: TESTS, SUITES, ...
 
@@ -218,19 +230,25 @@ e2e: ## Test on the real Kubernetes, release K8S=1.37; E2E=short or E2E="request
 check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)
 
-e2e-node: ## Test on a real kubelet and containerd, as root; NODE="node chart" selects; E2E_NODE=real
+e2e-node: ## Test on a real kubelet and containerd, as root; NODE="node chart" selects; E2E_NODE=real; FROM=v1.0.0: upgrade
 	$(Q)scripts/install-deps.sh --e2e-node
 	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
 		kube-scheduler kubectl kwok kubelet kube-proxy helm $(NODE_TOOLS) >/dev/null
+	$(if $(FROM),$(Q)rm -rf build/former && mkdir -p build/former && git archive $(FROM) | tar -xC build/former && \
+		env -u MAKEFLAGS -u MAKELEVEL $(MAKE) -C build/former images VERSION=former)
 	$(Q)$(MAKE) check-e2e-node
 managed: ## Build what scripts/cluster up --managed runs, a cluster as a managed service gives it
 	$(Q)scripts/install-deps.sh --e2e-node
 	$(Q)$(MAKE) images $(MANAGED_PARTS)
 check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
-	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
+	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) FORMER_IMAGES=$(CURDIR)/build/former/build/images \
+		TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
 test-gpu: $(CARD_CHECK) $(LIMIT) ## Report on the driver and cards of this machine; skipped without a card
 	$(Q)$(B)/gpushare-card-check
+nvidia: deps ## Compare with NVIDIA's headers and libraries, which it downloads; NVIDIA=short
+	$(Q)$(MAKE) all $(FAKE_CUDA)
+	$(Q)test/nvidia/run $(B) $(NVIDIA)
 peers: ## Test our gRPC against @grpc/grpc-js from npm
 	$(Q)scripts/install-deps.sh --peers
 	$(Q)$(MAKE) $(PEERS)
@@ -287,12 +305,14 @@ soak: deps ## Run everything at once and check memory, descriptors and threads; 
 
 install: all ## Install programs, manual pages and manifests; PREFIX=/usr/local DESTDIR=
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/gpushare share/gpushare share/man/man1 share/man/man8)
-	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS:%=$(B)/%) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
 	install -m 755 scripts/install $(DESTDIR)$(PREFIX)/bin/gpushare-install
 	$(if $(LIMIT),install -m 644 $(LIMIT) $(DESTDIR)$(PREFIX)/lib/gpushare)
 	install -m 755 $(CARD_CHECK) $(DESTDIR)$(PREFIX)/lib/gpushare
 	install -m 644 $(filter %.1,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(filter %.8,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man8
+	for n in $(NODE_NAMES); do ln -sf gpushare-node $(DESTDIR)$(PREFIX)/bin/$$n && \
+		ln -sf gpushare-node.8 $(DESTDIR)$(PREFIX)/share/man/man8/$$n.8; done
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare
 IMAGES ?= $(B)/images
 images: all ## Build an OCI image of each cluster program without a daemon or root; IMAGES=build/images

@@ -19,6 +19,8 @@
       "A promise counts for the amount in its annotations, even beyond the limits of the pod.") \
     X(annotation_without_node, \
       "Annotations of an unbound pod count as a promise.") \
+    X(barrier_of_one, \
+      "A bind of a member of a gang waits for no other.") \
     X(basic_members_end_together, \
       "Members that do not wait for each other lose their reservations together.") \
     X(cardless_nowhere, \
@@ -29,6 +31,10 @@
       "The compute of a bound pod does not count.") \
     X(compute_ignored, \
       "A card with enough free memory is given to a pod whatever compute it requests.") \
+    X(deleted_member_stays_held, \
+      "A held bind goes on waiting when a member of its gang ends.") \
+    X(deleted_pod_has_no_card, \
+      "A pod of the podList that was deleted by force has no cards, although it may run.") \
     X(deleted_scv_keeps_cards, \
       "A node keeps its cards when its Scv is deleted.") \
     X(double_reserve, \
@@ -41,6 +47,8 @@
       "An edit that arrives while a Binding is in flight is lost when the bind fails.") \
     X(edits_of_bound_trusted, \
       "A bound pod counts on the cards that its edited annotations name.") \
+    X(error_out_of_turn, \
+      "Filter answers an error while another gang has the turn.") \
     X(evicted_twice, \
       "The limit for evictions on behalf of one pod is forgotten.") \
     X(eviction_before_the_answer, \
@@ -63,16 +71,24 @@
       "A gang is judged without the members that do not exist yet.") \
     X(gang_reservation_leaks, \
       "A later filter renews the reservations of a gang, so they need not end.") \
+    X(gated_member_counts, \
+      "A member with schedulingGates is planned and counts like any other.") \
     X(health_ignored, \
       "Memory of an unavailable card is promised to new pods.") \
     X(held_cards_available, \
       "Cards that a container holds through nvidia.com/gpu stay available.") \
+    X(held_for_ever, \
+      "A held bind has no time limit.") \
+    X(hopeless_gang_stays_first, \
+      "A gang that was held in vain has the next turn again.") \
     X(init_containers_forgotten, \
       "The raw limits of init containers do not count.") \
     X(instance_is_a_whole_card, \
       "A pod that asks for whole cards without a model gets instances of cards in MIG mode.") \
+    X(isolation_ignored, \
+      "A pod gets a node that cannot enforce its memory as its gpushare/isolation says.") \
     X(kept_cards_given_away, \
-      "A bind ignores that a card is kept for another pod.") \
+      "A bind ignores nominated pods, even those for which cards are kept.") \
     X(label_rounded_down, \
       "Memory requested by labels is rounded down to whole units.") \
     X(labeled_cardless_everywhere, \
@@ -87,8 +103,12 @@
       "A bound pod with an invalid request loses its limits.") \
     X(listed_cards_available, \
       "Cards that the ConfigMap unhealthy-gpu-<node> lists stay available.") \
+    X(longest_lease_forgotten, \
+      "A process that creates a Lease waits for its own duration, although the previous one had a longer one.") \
     X(lost_answer_is_failure, \
       "A Binding without an answer counts as failed.") \
+    X(memory_of_bound_trusted, \
+      "Slots of a bound pod count for what its annotation asks for now, not for what the bind promised.") \
     X(min_link_ignored, \
       "A pod gets cards that are not connected as its gpushare/min-link says.") \
     X(model_ignored, \
@@ -99,12 +119,18 @@
       "A new leader does not list the pods again before its first bind.") \
     X(old_event_frees, \
       "An old event that shows a bound pod without a node frees its cards.") \
+    X(own_lease_duration, \
+      "A process waits for its own lease duration, whatever the Lease says.") \
     X(parent_beside_instances, \
       "A card in MIG mode is promised beside its instances.") \
     X(part_of_fewer_cards, \
       "A pod that holds fewer cards than promised counts on them for its part of the promise.") \
     X(plain_pod_survives_list, \
       "A pod without GPU that a list lacks still counts on its node.") \
+    X(percent_of_another_card, \
+      "A percentage is of the first card of the node, whichever cards the pod gets.") \
+    X(percent_of_mixed_cards, \
+      "A percentage of several cards takes cards of different sizes.") \
     X(pod_list_ignored, \
       "Cards that the podList shows for a pod do not count.") \
     X(pod_list_replaces_promise, \
@@ -145,12 +171,18 @@
       "A card keeps its size when its Scv has a smaller one.") \
     X(sleeps_beside_a_node, \
       "A pod that fits on a node that kube-scheduler did not offer is not tried again.") \
+    X(slots_of_the_pod, \
+      "The memory of slots is what a pod has of all its cards together.") \
     X(stale_heartbeat_ignored, \
       "A node with a stale heartbeat gets new pods.") \
     X(stale_heartbeat_without_proof, \
       "A node becomes stale even if no list or watch could have delivered its renewal.") \
     X(stale_pod_list_frees, \
       "A pod that the podList lacks loses its promise, although the podList may be older.") \
+    X(stale_reservation_counts, \
+      "A reservation counts although its node or cards do not serve it any more.") \
+    X(text_of_a_gang_changes, \
+      "The text of a failed hold says why it failed.") \
     X(tie_by_address, \
       "Among equal cards the last in memory is chosen, not the lowest index.") \
     X(units_mixed_up, \

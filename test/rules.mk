@@ -28,7 +28,8 @@ WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 $(B)/test/extender/test_prioritize: LDFLAGS += -Wl,--wrap=core_driver_read_end
-$(B)/test/agent/test_metrics: LDFLAGS += -Wl,--wrap=clock_mono_ms
+$(B)/test/node/test_metrics $(B)/test/node/test_program $(B)/test/node/test_pod_watch \
+    $(B)/test/fuzz/fuzz_pod_watch $(B)/test/fuzz/fuzz_agent: LDFLAGS += -Wl,--wrap=clock_mono_ms
 
 
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
@@ -37,20 +38,12 @@ $(B)/test/kube-sim/test_conformance: $(CASES)
 
 # NVML without a driver: the current interface, and the one before version 2.
 FAKE_NVML := $(B)/fake-nvml/libnvidia-ml.so.1 $(B)/fake-nvml/old/libnvidia-ml.so.1
-$(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h
+$(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h test/gpu/fake_limits.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
-$(call programs,gpu) $(B)/test/agent/test_metrics $(B)/test/e2e/test_prometheus: | $(FAKE_NVML)
-# What checks a real card, in the image of the device plugin. The guest is built as any CUDA program is.
-CARD_CHECK := $(B)/gpushare-card-check $(B)/gpushare-card-guest
-$(B)/gpushare-card-check: $(B)/test/gpu/card_check.o $(call archives,gpu)
-	$(link)
-$(B)/gpushare-card-check: private LIBS = $(call libs,gpu)
-$(B)/gpushare-card-guest: test/gpu/card_guest.c
-	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIE -pie -Wl,-z,relro,-z,now $(WARN) -o $@ $< -ldl
+$(call programs,gpu) $(B)/test/node/test_limit_readback $(B)/test/node/test_metrics $(B)/test/node/test_program $(B)/test/e2e/test_prometheus: | $(FAKE_NVML)
 
 # -- libgpushare-limit.so: guests that it is preloaded into, and a libcuda.so.1 without a driver --
 
@@ -62,12 +55,12 @@ LIMIT_GUESTS := $(foreach d,guest $(if $(MUSL_CC),guest/musl),$(addprefix $(B)/t
 guest_cc      = $(if $(findstring musl/,$@),$(MUSL_CC),$(LIMIT_CC)) -std=gnu11 -D_GNU_SOURCE -Itest -O2 -g \
                 -Wall -Wextra -Werror -Wno-parentheses
 FAKE_PARTS   := test/gpu/fake_cuda.c test/gpu/fake_cuda_memory.c
-$(FAKE_CUDA): $(FAKE_PARTS) test/gpu/fake_cuda.h test/gpu/fake_cuda_objects.h
+$(FAKE_CUDA): $(FAKE_PARTS) test/gpu/fake_cuda.h test/gpu/fake_cuda_objects.h test/gpu/fake_limits.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $(FAKE_PARTS)
 LIMIT_NVML   := $(B)/fake-nvml/guest/libnvidia-ml.so.1
 $(B)/test/gpu/test_card_check: | $(CARD_CHECK) $(LIMIT) $(FAKE_CUDA) $(LIMIT_NVML)
-$(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h
+$(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h test/gpu/fake_limits.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 GUEST_PARTS  := $(wildcard test/limit/guest/*.c)
@@ -77,11 +70,18 @@ $(B)/test/limit/guest/%: $(GUEST_PARTS) test/limit/guest/guest.h test/gpu/fake_c
 		$(if $(findstring link,$@),-L$(B)/fake-cuda/$(if $(findstring musl/,$@),musl) -l:libcuda.so.1) -pthread -ldl
 	$(if $(RUN),$(if $(findstring .so,$@),,$(Q)printf '#!/bin/sh\nexec $(RUN) "$$0.$(ARCH)" "$$@"\n' >$@ && chmod 755 $@))
 
+# A program with the driver inside, which no preloaded library reaches.
+STATIC_GUEST := $(if $(RUN),,$(B)/test/limit/guest/static)
+$(STATIC_GUEST): $(GUEST_PARTS) $(FAKE_PARTS) $(wildcard test/gpu/fake_*.h) test/limit/guest/guest.h
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(guest_cc) -DGUEST_LINK -DGUEST_STATIC -static -o $@ $(GUEST_PARTS) $(FAKE_PARTS) -pthread
+$(B)/test/limit/test_driver_limit: | $(STATIC_GUEST)
+
 # The parts that need no preloading are linked into the test, and seen by the sanitizers.
 LIMIT_TESTS := $(if $(LIMIT),$(call programs,limit))
 LIMIT_PARTS := $(call objects,$(patsubst %,src/limit/%.c,slots table sys))
-$(B)/test/limit/%: $(B)/test/limit/%.o $(call shared,limit) $(LIMIT_PARTS) $(LIB) $(call archives,kube) \
-                   | $(LIMIT) $(LIMIT_GUESTS) $(LIMIT_NVML)
+$(B)/test/limit/%: $(B)/test/limit/%.o $(call shared,limit) $(LIMIT_PARTS) $(LIB) $(B)/lib/gpu.a $(call archives,kube) \
+                   | $(LIMIT) $(LIMIT_GUESTS) $(LIMIT_NVML) $(CARD_CHECK)
 	$(link)
 $(B)/test/limit/%: private LIBS = $(call libs,kube) $(CHECK_LIBS)
 
@@ -102,7 +102,7 @@ PEERS  := $(call programs,peers)
 # Of make test-release.
 RELEASE_SUITES := $(call programs,release)
 $(B)/test/integration/test_agent $(B)/test/integration/test_plugin $(B)/test/integration/test_external_use \
-    $(B)/test/integration/test_driver $(B)/test/integration/test_images: | $(FAKE_NVML)
+    $(B)/test/integration/test_driver $(B)/test/integration/test_limit_readback $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
 E2E_SHORT  := requests agent plugin conformance faults restore choice tls apiservice inspect chart helm \
@@ -153,7 +153,7 @@ $(B)/$(NODE_DIR)/preloaded.so: $(NODE_DIR)/guest/preloaded.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -o $@ $<
-$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(B)/$(NODE_DIR)/preloaded.so $(LIMIT_GUESTS)
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest $(B)/$(NODE_DIR)/preloaded.so $(LIMIT_GUESTS) $(STATIC_GUEST)
 	$(call say,TAR,$@)
 	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $(B) $@
 
@@ -170,7 +170,7 @@ $(B)/walk: private LDFLAGS += $(WRAPS:%=-Wl,--wrap=%)
 FUZZERS     := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 FUZZ_FRAME  := $(patsubst %,$(B)/test/fuzz/%.o,fuzz $(if $(filter fuzzer,$(SANITIZE)),,driver))
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(FUZZ_FRAME) $(LIB) \
-                  $(foreach f,kube-sim agent plugin node gpu replay setup,$(B)/lib/$(f).a) \
+                  $(foreach f,kube-sim node gpu replay setup,$(B)/lib/$(f).a) \
                   $(call archives,extender)
 	$(link)
 $(B)/test/fuzz/%: private LIBS = $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) \
@@ -191,14 +191,14 @@ TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(S
 # What make check T= runs.
 T_PROGRAMS    := $(foreach t,$(T),$(B)/test/$(firstword $(subst :, ,$t)))
 # What make unit runs: each program takes less than two seconds on a quiet machine.
-UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_shell kube/test_credential_exec \
-                   gpu/test_card_check kube-sim/% wire/% plugin/test_model \
-                   $(patsubst %,extender/test_%,events gpuapi stream watch_cache))
+UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_shell gpu/test_card_check kube-sim/% wire/% \
+                   node/test_model $(patsubst %,extender/test_%,events gpuapi) \
+                   $(patsubst %,view/test_%,watch watch_cache))
 UNIT_PROGRAMS := $(filter-out $(UNIT_SLOW),$(UNITS))
 
 # What make test-arm64 runs: suites that start no program, and depend on no port and no time. The
 # memory that qemu-user reports in /proc is 0, which test_prom does not accept.
-ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test_prom %/test_card_check,\
+ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_prom %/test_card_check,\
                 $(foreach f,base domain placement core gpu kube replay,$(call programs,$(f)))) \
               $(patsubst %,$(B)/test/limit/test_%,preload reserve symbols)
 

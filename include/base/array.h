@@ -46,7 +46,7 @@
         size_t array_at_ = (at);                                                         \
         MEM_GROW(items, cap, (n) + 1);                                                   \
         memmove((items) + array_at_ + 1, (items) + array_at_,                            \
-                ((n) - array_at_) * sizeof *(items));                                    \
+                ((n)-array_at_) * sizeof *(items));                                      \
         (n)++;                                                                           \
         &(items)[array_at_];                                                             \
     })
@@ -57,5 +57,5 @@
         size_t array_at_ = (at);                                                         \
         (n)--;                                                                           \
         memmove((items) + array_at_, (items) + array_at_ + 1,                            \
-                ((n) - array_at_) * sizeof *(items));                                    \
+                ((n)-array_at_) * sizeof *(items));                                      \
     } while (0)

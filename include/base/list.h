@@ -58,7 +58,7 @@ static inline void list_remove(struct list *item)
 
 /* The struct of `type` that contains the link. */
 #define LIST_ITEM(ptr, type, link)                                                       \
-    ((type *)(void *)((char *)(size_t)(ptr) - offsetof(type, link)))
+    ((type *)(void *)((char *)(size_t)(ptr)-offsetof(type, link)))
 
 /* The first item; NULL: the list is empty. */
 #define LIST_FIRST(head, type, link)                                                     \
@@ -68,5 +68,5 @@ static inline void list_remove(struct list *item)
 #define LIST_EACH(type, item, head, link)                                                \
     for (type *item = LIST_ITEM((head)->next, type, link),                               \
               *item##_next = LIST_ITEM(item->link.next, type, link);                     \
-         &item->link != (head); item = item##_next,                                      \
-              item##_next = LIST_ITEM(item->link.next, type, link))
+         &item->link != (head);                                                          \
+         item = item##_next, item##_next = LIST_ITEM(item->link.next, type, link))

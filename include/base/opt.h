@@ -54,7 +54,9 @@ struct opt {
     size_t offset;    /* of the field in the config struct */
     int64_t min, max; /* both 0: any non-negative value */
     int (*parse)(struct span text, void *field, struct err *err); /* OPT_CUSTOM */
-    char letter;            /* short option: -o VALUE, -oVALUE, -o=VALUE. 0: none */
+    char letter; /* short option: -o VALUE, -oVALUE, -o=VALUE. 0: none */
+    unsigned
+        names; /* bits of the names of the program that have the option; 0: every one */
     const struct opt *more; /* in the last entry: a table that continues this one */
 };
 
@@ -93,6 +95,7 @@ struct opt {
 struct opt_program {
     const char *name, *summary, *version;
     const struct opt *table; /* ends with a NULL name */
+    unsigned name_bit;       /* of `name`, for a table that several names share */
     /* Placeholder of the operands in --help: "[NODE]"; NULL: the program takes none.
      * Operands go to the struct opt_list at offset `rest_at`; after "--" every argument
      * is an operand. */
@@ -122,5 +125,6 @@ void opt_free(const struct opt_program *program, void *config);
 /* Iterates over the options. NULL starts the iteration and ends it. */
 const struct opt *opt_next(const struct opt_program *program, const struct opt *o);
 
-/* The parsers behind OPT_DURATION and OPT_SIZE. */
+/* The parsers behind OPT_BOOL, OPT_DURATION and OPT_SIZE. */
+int opt_parse_bool(struct span text, bool *out, struct err *err);
 int opt_parse_duration(struct span text, int64_t *ms, struct err *err);

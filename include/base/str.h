@@ -20,6 +20,10 @@ struct span {
 #define SPAN(literal) ((struct span){"" literal, sizeof(literal) - 1})
 /* For printf: "%.*s", SPAN_ARG(s). */
 #define SPAN_ARG(s) (int)(s).n, (s).p
+/* For printf, the host of an URL or HOST:PORT: STR_HOST ":%u", STR_HOST_ARG(host), port. Puts
+ * an IPv6 address in brackets. */
+#define STR_HOST        "%s%s%s"
+#define STR_HOST_ARG(s) strchr(s, ':') ? "[" : "", s, strchr(s, ':') ? "]" : ""
 
 struct span span_of(const char *s); /* borrowed; NULL gives {NULL, 0} */
 
@@ -36,6 +40,8 @@ bool span_has_only(struct span s, const char *other);
 int span_cmp(struct span a, struct span b);     /* byte order, like strcmp */
 int span_compare(const void *a, const void *b); /* the same of struct span, for qsort */
 struct span span_trim(struct span s); /* without leading and trailing white space */
+struct span span_clip(struct span s,
+                      size_t max); /* at most max bytes, whole characters */
 /* Cuts *rest at the first `sep`: returns the part before it and sets *rest to the part
  * after it. Without a `sep`, returns all and sets *rest to {NULL, 0}. */
 struct span span_cut(struct span *rest, char sep);
@@ -118,7 +124,8 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
 /* Appends s as a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void buf_add_json(struct buf *b, struct span s);
-/* UTF-8 for a terminal or a log: '?' for each C0 and C1 control character, and DEL. */
+/* Foreign text for a terminal or a log: '?' for each C0 and C1 control character, DEL, and
+ * byte that is not UTF-8. */
 void buf_add_printable(struct buf *b, struct span s);
 char *buf_take(struct buf *b); /* the content as a new string, never NULL; empties b */
 

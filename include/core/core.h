@@ -42,9 +42,20 @@
  * Cards can be reserved for a pod between filter and bind. A reservation is weaker than a
  * promise: it is only in the memory of the leader. It ends when the pod is bound or deleted
  * or fits nowhere any more, when its time limit passes, when a pod of higher priority takes
- * its cards, and when this process stops leading. A later filter of the pod can move it,
+ * its cards, when its node or cards do not serve it any more (select_reservation_lost), and when
+ * this process stops leading. A later filter of the pod can move it,
  * but does not renew the time limit. Pods of the same or lower priority get
  * none of its memory, neither by a reservation nor by a bind.
+ *
+ * Gangs
+ *
+ *     bind -> held -> sent with the binds of as many members as must start, or failed
+ *
+ * The bind of a member of a gang is held until enough members are held or bound, for
+ * CORE_HOLD_MS from the first at most. It then gets its reply with all others of the gang. It
+ * fails at once when a member ends, finds no place or loses its cards, and when another
+ * CORE_RESERVE or CORE_BIND shows that the caller has forgotten it. CORE_BIND_GONE takes a
+ * caller away. Gangs that were held in vain take turns (core_gang.c).
  *
  * Who may bind
  *
@@ -53,6 +64,18 @@
  * sent, and only while its two clocks agree on how long ago that was (base/clock.h). A
  * new leader lists all pods after it acquired the lease, before its first bind. A process
  * that holds a newly created Lease waits for one lease duration before it leads.
+ *
+ * Replicas may have different durations (lease_ms), as during a rollout. No two bind at once,
+ * because one number decides on both sides, the leaseDurationSeconds D of the renewal:
+ *   - Its holder sent it at t, and starts a Binding until t + D - CORE_BIND_LIMIT_MS -
+ *     CORE_SLACK_MS. The Binding has ended at t + D - CORE_SLACK_MS, or never takes effect.
+ *   - Another process sees this version after t, and acquires the lease D after that, whatever
+ *     its own duration.
+ * The slack need not grow with D: without a jump (CLOCK_SKEW_MAX_MS) 100 ms are left, 1,600 ppm
+ * of CORE_LEASE_MAX_MS; two clocks that NTP slews differ by at most 1,000 ppm.
+ * Only a deleted Lease does not say D. The process that creates it waits for the longest of its
+ * own duration and those that it has seen. So the Lease must not be deleted, or
+ * restored from a backup, while the duration is being reduced.
  *
  * Heartbeats
  *
@@ -74,7 +97,8 @@
  */
 
 enum {
-    CORE_LEASE_MS = 5000,
+    CORE_LEASE_MS = 5000, /* the default, and the shortest */
+    CORE_LEASE_MAX_MS = 60 * 1000,
     CORE_RENEW_MS = 500,
     /* A Binding reaches the API server within the first time or never, and is applied within
      * the second (?timeout=3s) or never. */
@@ -86,6 +110,7 @@ enum {
     CORE_SLACK_MS = 150,
     CORE_CHECK_AFTER_MS = 1000,     /* a GET is proof so long after CORE_BIND_LIMIT_MS */
     CORE_STALE_MS = 150 * 1000,     /* not ready after so long without watch events */
+    CORE_OUTDATED_MS = 3000, /* not current after a list or watch has failed for so long */
     CORE_WAKEUP_INTERVAL_MS = 1000, /* minimum between two wakeups for one node */
     /* kube-scheduler is woken at most so often for a pod that fits on a node that it does not
      * offer, until there was no such wakeup for the second time. */
@@ -93,6 +118,7 @@ enum {
     CORE_RETRIES_MS = 10 * 60 * 1000,
     CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation, not renewed */
     CORE_GANG_RESERVATION_MS = 120 * 1000,
+    CORE_HOLD_MS = 10 * 1000,        /* a bind waits for other members of the gang */
     CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
     CORE_PREEMPT_PODS = 256,         /* rejected pods that layout preemption remembers, */
     CORE_PREEMPT_NODES = 64,         /* and candidate nodes of each */
@@ -116,10 +142,12 @@ struct core_settings {
     const char *identity;        /* unique to this process */
     const char *lease_namespace; /* of the Lease that elects the leader */
     const char *lease_name;
+    int64_t lease_ms;      /* duration of the lease, in whole seconds; 0: CORE_LEASE_MS */
     int64_t node_grace_ms; /* maximum age of a heartbeat; 0: unlimited */
     bool bind_any;         /* also bind pods that request none of our resources */
     bool observer;         /* never touch the Lease, never bind; the three names above may
                               be NULL */
+    bool only_pods;        /* list and watch nodes and pods only; the rest is empty */
     int64_t gang_wait_ms;  /* so long, members of a gang may still be created */
     int64_t preempt_after_ms; /* layout preemption for pods pending so long; 0: never */
     uint64_t seed;            /* for hash tables and for the jitter of retries */
@@ -145,6 +173,7 @@ enum core_input_type {
     CORE_WATCH_PROGRESS, /* the watch was opened, or a bookmark arrived */
     CORE_WATCH_ENDED,
     CORE_BIND,            /* kube-scheduler requests a bind */
+    CORE_BIND_GONE,       /* the caller of the bind `token` has gone */
     CORE_RESERVE,         /* filter has chosen nodes for a pod */
     CORE_ANSWER,          /* an API call ended */
     CORE_STOP,            /* reject new binds; release the lease when none is in flight */
@@ -180,6 +209,9 @@ struct core_input {
     uint64_t token; /* returned in the reply */
     struct span ns, name, uid;
     struct span node_name; /* BIND */
+    /* BIND: the minimum of the pod's gang, as the pod and the gang's object say; 0: unknown, so
+     * all members; 1: its members do not wait for each other. */
+    uint32_t gang_minimum;
 
     /* RESERVE: cards are reserved on the first of the nodes that fits, instead of those of
      * an earlier reservation of the pod, whose time limit stays. No node: that one is
@@ -190,6 +222,7 @@ struct core_input {
     /* The pod's gang, if its members wait for each other; else NULL. All of them get
      * reservations, on any of the nodes, or none does (placement/gang.h). */
     const struct gang *gang;
+    struct span scheduler; /* spec.schedulerName of the pod */
 
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
      * could help; all other filters of kube-scheduler accept them. The first
@@ -197,6 +230,9 @@ struct core_input {
      * kube-scheduler did not offer it; empty: none. */
     const struct span *nodes;
     size_t n_nodes;
+    /* RESERVE: the last so many of `nodes` were answered to the pod before, without a bind. An
+     * earlier reservation there does not make them better. */
+    size_t n_last;
 
     /* HEARTBEAT_STALE, with `node_name`: age of the heartbeat of scv-agent; 0: fresh. A
      * later renewal counts as usual. */
@@ -257,6 +293,7 @@ struct core_output {
     struct clock_deadline send_by;      /* CALL_BIND: must not be sent after this time */
     const char *body;                   /* LEASE_WRITE: the Lease as JSON */
     bool create;
+    int64_t limit_ms; /* LEASE_GET, LEASE_WRITE: time limit of the request */
     const char *value;
     const char *preemptor; /* EVICT: UID of the pod that gets the memory */
 
@@ -283,6 +320,10 @@ const struct ledger *core_ledger(const struct core *core);
 /* May the verbs answer? -1 with the reason: a kind has not been listed yet, or its watch
  * has delivered nothing for too long. */
 int core_ready(const struct core *core, struct step_time now, struct err *err);
+/* Does the ledger show what is? -1: a list or watch fails, or core_ready is -1; err (may be NULL)
+ * says which and why. *since_ns: the ledger is of that time (wall clock; 0: never listed). */
+int core_current(const struct core *core, struct step_time now, int64_t *since_ns,
+                 struct err *err);
 /* May a bind start now? -1 with the reason. */
 int core_may_bind(const struct core *core, struct step_time now, struct err *err);
 bool core_is_leader(const struct core *core);
@@ -318,7 +359,10 @@ struct core_stats {
      * shrank, or because an assumption about clocks and networks did not hold. */
     uint64_t overcommits;
     size_t binds_in_flight, binds_unknown; /* unknown: those with an unknown outcome */
-    int64_t preempt_after_ms;              /* as in the settings */
+    size_t binds_held;        /* ... that wait for other members of their gang */
+    size_t gangs_in_turn;     /* gangs that take turns */
+    uint64_t gangs_failed;    /* holds and turns that ended without a Binding */
+    int64_t preempt_after_ms; /* as in the settings */
     struct core_preemptions {
         size_t waiting; /* rejected pods that evictions could help */
         size_t kept;    /* pods for which cards are kept, or evictions are in progress */
@@ -364,6 +408,12 @@ size_t core_preempt_list(const struct core *core, struct arena *a,
                          struct core_preempt_status **list);
 /* A number that changes whenever that list does. */
 uint64_t core_preempt_generation(const struct core *core);
+/* Does the bind of the pod wait for other members of its gang? */
+bool core_is_held(const struct core *core, struct span uid);
+/* Appends which members of the gang (NULL: none) are there: "2 of 3 members are bound or held;
+ * not here yet: a, b (scheduling gates)". Only the leader knows held ones. */
+void core_gang_members(const struct core *core, const struct ledger_gang *gang,
+                       struct buf *out);
 /* Time since a list or watch of the kind last delivered anything; -1: never listed. */
 int64_t core_watch_age_ms(const struct core *core, struct step_time now,
                           enum core_kind kind);

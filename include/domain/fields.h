@@ -41,8 +41,9 @@ struct field {
     size_t at;         /* offset of the value in the struct */
     enum field_type type;
     enum absent absent;
-    size_t has; /* offset of the flag that a value is there, of numbers and objects; 0: none */
-    bool all;   /* read on demand only */
+    size_t
+        has; /* offset of the flag that a value is there, of numbers and objects; 0: none */
+    bool all; /* read on demand only */
     int64_t min, max;
     const char *why;            /* of a fault */
     const struct field *fields; /* of an object */
@@ -52,8 +53,12 @@ struct field {
 };
 
 #define FIELD(path, key, object, member)                                                 \
-    .name = {key, sizeof(key) - 1}, .where = path key, .at = offsetof(struct object, member)
-#define FIELDS_END {.name = {0}}
+    .name = {key, sizeof(key) - 1}, .where = path key,                                   \
+    .at = offsetof(struct object, member)
+#define FIELDS_END                                                                       \
+    {                                                                                    \
+        .name = { 0 }                                                                    \
+    }
 /* The members of an object, and a number that may be any. */
 #define FIELD_IS_OBJECT(table) .type = FIELD_OBJECT, .fields = (table)
 #define FIELD_IS_NUMBER        .type = FIELD_NUMBER, .min = INT64_MIN, .max = INT64_MAX

@@ -44,9 +44,20 @@ struct gang {
 };
 
 /* False: the pod is in no gang; so is a pod whose minimum is 1, which waits for
- * nobody. The strings are borrowed from the pod. A name that no object can have names
- * no gang; a minimum that is no number from 1 on is unknown. */
+ * nobody. The strings are borrowed from the pod. Of a pod that gang_check refuses: a name that
+ * no object can have names no gang, and a minimum that cannot be read is unknown. */
 bool gang_of(const struct pod *pod, struct gang *gang);
+
+/* The namespace and the gang of a key; borrowed from it. The minimum is 0. */
+void gang_of_key(struct span key, struct span *ns, struct gang *gang);
+
+/* -1, with a message for the pod's owner: what the pod says of its gang cannot be read. So it
+ * must not start: nobody knows how many others must start with it. That is
+ *   - a name that no object can have (an empty one is none, as for the systems above);
+ *   - a minimum that is no whole number from 1 on, or above INT32_MAX, the type of all these
+ *     fields. It is the one that counts: that of gpushare/gang-minimum is instead of another;
+ *   - without the name of a gang: a minimum above 1, or gpushare/topology: gang. */
+int gang_check(const struct pod *pod, struct err *err);
 
 /* Appends a key that is equal for the members of one gang, and different for others. */
 void gang_key(struct buf *out, struct span ns, const struct gang *gang);

@@ -13,6 +13,7 @@
  *
  *     aliyun.com/gpu-mem     <tag>-<n>   unit n of a card, from 0
  *     aliyun.com/gpu-count   <tag>       the whole card
+ *     aliyun.com/gpu-share   <tag>-s<n>  slot n of a card, from 0
  *     aliyun.com/gpu-core.percentage   core-<n>   one percent of the compute of some card
  *
  * The tag is a hash of the card's UUID only, so the kubelet's checkpoint names the same
@@ -28,6 +29,7 @@
 enum ids_resource {
     IDS_MEM,
     IDS_COUNT,
+    IDS_SHARE,
     IDS_CARD_RESOURCES, /* those before have ids that name cards */
     IDS_CORE = IDS_CARD_RESOURCES,
     IDS_RESOURCES
@@ -38,7 +40,7 @@ bool ids_resource_read(struct span name, enum ids_resource *r);
 
 enum {
     IDS_TAG = 7,
-    IDS_LENGTH_MAX = IDS_TAG + 1 + 6, /* the limit of the protocol is 63 */
+    IDS_LENGTH_MAX = IDS_TAG + 2 + 6, /* the limit of the protocol is 63 */
     IDS_UNITS_MAX = 1000000,          /* of one card: 976 GiB in MiB */
     IDS_MESSAGE_MAX = 4 << 20,        /* the kubelet's limit */
 };
@@ -51,11 +53,12 @@ struct ids_tag ids_tag_of(struct span uuid);
 
 struct ids_id {
     struct ids_tag tag;
-    int64_t unit; /* -1: the whole card */
+    int64_t unit; /* or slot; -1: the whole card */
 };
 
-/* Appends the id. */
+/* Appends the id, of memory or of a whole card; of a slot. */
 void ids_write(struct buf *out, const struct ids_id *id);
+void ids_write_slot(struct buf *out, const struct ids_id *id);
 /* Parses an id of that resource. False: not one of ours. */
 bool ids_read(enum ids_resource r, struct span text, struct ids_id *id);
 bool ids_is_of_go_plugin(struct span text);

@@ -11,6 +11,10 @@
 /* Share of a card's compute, in percent. The name is that of Alibaba Cloud's ACK. */
 #define KEY_GPU_CORE "aliyun.com/gpu-core.percentage"
 
+/* Slots, each on another card; the annotation of the pod says how much memory of each card. */
+#define KEY_GPU_SHARE "aliyun.com/gpu-share"
+#define KEY_MEMORY    "gpushare/memory"
+
 /* Whole cards, allocated by NVIDIA's device plugin. */
 #define KEY_NVIDIA_GPU "nvidia.com/gpu"
 
@@ -35,7 +39,7 @@
 #define KEY_MEM_ASSUME_TIME "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 #define KEY_ALLOCATION      "scheduler.framework.gpushare.allocation"
 #define KEY_CARD_UUID       "gpushare/card-uuid"
-#define KEY_CARD_MEMORY     "gpushare/card-memory" /* of a pod that requests by labels */
+#define KEY_CARD_MEMORY     "gpushare/card-memory" /* of a pod of labels or slots */
 #define KEY_MEMORY_UNIT     "gpushare/memory-unit" /* MiB of one unit of gpu-mem */
 
 /* Annotation of a pod: its placement policy. Label of a node: the kind of pods it

@@ -73,26 +73,20 @@ enum card_state {
     CARD_UNHEALTHY, /* not Healthy in its Scv, or in MIG mode beside a healthy instance of it */
     CARD_LISTED, /* listed in the ConfigMap unhealthy-gpu-<node> */
     CARD_HELD, /* a container in the Scv's podList has it through nvidia.com/..., or pods
-                  that are not in the podList yet need all remaining cards */
+                  that are not in the podList yet need all remaining cards, or all of those
+                  without a promise */
     CARD_DUPLICATE, /* another card of its Scv has the same UUID: promises and containers
                        cannot be matched to one of them */
     CARD_STATES, /* their number: the tables of metrics, view and cli have a row for each */
 };
 
-/* What the cards of one model on a node have in common. */
-struct ledger_card_model {
-    struct span name;
-    struct span profile; /* of instances of a card in MIG mode; empty: full cards */
-    struct scv_spec spec;
-};
-
 /* A card as the Scv of its node has it. */
 struct ledger_scv_card {
     struct span uuid, bus_id;
-    const struct ledger_card_model *model;
-    int64_t total_mib, used_mib; /* total: that can be promised; used: scv_card_used */
-    int64_t kept_mib;            /* by the driver, beside the total */
-    int32_t id;                  /* NVML index */
+    const struct card_kind *kind; /* of the ledger's */
+    int64_t used_mib;             /* scv_card_used */
+    int64_t kept_mib;             /* by the driver, beside the total */
+    int32_t id;                   /* NVML index */
     bool healthy;
     bool use_complete; /* as in struct scv_card */
 };
@@ -112,11 +106,12 @@ struct card {
      * not started. */
     bool overcommitted;
     bool use_known;            /* whose memory is used is measured, not estimated */
-    uint8_t kind;              /* of struct request_mix */
     uint16_t compute_promised; /* percent of its compute; saturated */
     uint16_t compute_reserved;
-    int32_t overuse_mib;     /* of withheld_mib; 0 unless use_known; saturated */
-    struct span model, uuid; /* owned by the node; empty: unknown */
+    int32_t slots_left;  /* neither promised nor reserved; below 0: too many are */
+    int32_t overuse_mib; /* of withheld_mib; 0 unless use_known; saturated */
+    struct span uuid;    /* owned by the node; empty: unknown */
+    const struct card_kind *kind;
     const struct ledger_scv_card *scv; /* NULL: the node has no Scv */
 };
 
@@ -169,8 +164,11 @@ struct ledger_node {
     bool has_core : 1;      /* its device plugin offers shares of compute */
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
+    bool changed : 1;       /* for ledger_next_changed */
     uint8_t n_cards;
     uint8_t free_cards; /* healthy and completely free, without instances */
+    uint8_t
+        isolation;    /* SCV_ISOLATION_ bits that it can or, without KNOWN, may enforce */
     uint16_t claimed; /* cards that pods here request through nvidia.com/gpu and that are
                          not in the podList yet; saturated */
     char name_bytes[64]; /* a longer name is on the heap */
@@ -219,6 +217,7 @@ struct ledger_gang {
     struct span key;               /* gang_key; owned */
     struct span ns, name;          /* to show; of the key */
     struct ledger_member *members; /* newest first, never NULL */
+    int64_t left_ms;               /* for core: when a member last ended; 0: none did */
 };
 struct ledger_member {
     struct ledger_gang *gang;
@@ -258,6 +257,7 @@ struct ledger_pod {
     uint32_t first_sample; /* of its node, from 1: the first sample that may show it */
     int32_t priority;      /* saturated; the API has no larger one */
     uint8_t n_shares;      /* 0 with a node: its annotations name no card */
+    uint32_t scheduler;    /* hash of spec.schedulerName */
     bool running : 1;      /* it has left Pending and may use its memory */
     bool terminating : 1;  /* it has a deletionTimestamp */
     bool mirror : 1, daemon : 1, never_preempts : 1, gated : 1; /* as in struct pod */
@@ -292,9 +292,9 @@ static inline uint64_t ledger_pod_kept(const struct ledger_pod *pod)
 struct ledger_reservation {
     struct span uid, ns, name; /* of the pod; the ledger owns the strings */
     int64_t priority;
-    bool whole;   /* whole cards */
-    bool joint;   /* for core: made with those of its gang, and ends with them */
-    uint8_t core; /* percent of the compute of each card */
+    const struct request *request; /* of memory or whole cards; the ledger has a copy */
+    bool joint;    /* for core: made with those of its gang, and ends with them */
+    bool cordoned; /* its node was cordoned when it was made: the pod tolerates that */
     struct ledger_share *shares;
     uint32_t n_shares;
     struct resources requests; /* of the node */
@@ -311,9 +311,11 @@ static inline const struct card *ledger_share_card(const struct ledger_node *nod
     return share->on < 0 ? NULL : &node->cards[share->on];
 }
 
-/* Pending pods with equal requests. */
+/* Pending pods with equal requests and priorities: filter answers them alike, but those that
+ * are nominated or have a reservation. */
 struct ledger_class {
-    uint64_t id;            /* never reused; the position in the array changes */
+    uint64_t id; /* never reused; the position in the array changes */
+    int32_t priority;
     struct request request; /* without parts */
     size_t pods, members;   /* members: those in a gang */
 };
@@ -325,7 +327,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
 void ledger_free(struct ledger *l);
 const struct ledger_settings *ledger_settings(const struct ledger *l);
 
-/* Objects. Each call replaces the object of that name. `list` is stored for ledger_sweep. */
+/* Objects. Each call replaces the object of that name. `list` is stored for ledger_unlisted. */
 void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list);
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list);
 void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t list);
@@ -338,8 +340,10 @@ void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
 enum ledger_kind { LEDGER_NODE, LEDGER_SCV, LEDGER_LEASE, LEDGER_UNHEALTHY };
 /* The object of the node with this name. */
 void ledger_object_deleted(struct ledger *l, enum ledger_kind kind, struct span node);
-/* Removes the objects of a kind that the list lacked. */
-void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list);
+/* The next node, from slot *at on, with an object of the kind that the list lacked; NULL: none
+ * is left. */
+const struct ledger_node *ledger_unlisted(const struct ledger *l, enum ledger_kind kind,
+                                          uint64_t list, size_t *at);
 
 /* A heartbeat Lease of another program: it explains a stale node. */
 struct ledger_foreign_lease {
@@ -360,6 +364,17 @@ struct ledger_node_info {
 struct ledger_node_info ledger_node_info(const struct ledger_node *node);
 /* The cards that a container of ledger_node_info has through nvidia.com/..., as bits. */
 uint64_t ledger_held_cards(const struct ledger_node *node, const struct scv_held *held);
+/* The next container that has cards through nvidia.com/... and whose pod the ledger does not know on
+ * this node: it may have ended, or was deleted while its container still runs. *at: 0 at first. NULL:
+ * there are no more. */
+const struct scv_held *ledger_unknown_holder(const struct ledger_node *node, size_t *at);
+/* The API server shows that the pod with this name and UID, which was on the node, has ended:
+ * its containers have no cards, until the podList lacks them or ledger_pod_is_there. */
+void ledger_pod_ended(struct ledger *l, struct span node, struct span ns,
+                      struct span name, struct span uid);
+/* A pod with this name and UID is on the node: containers of its name can be its own. */
+void ledger_pod_is_there(struct ledger *l, struct span node, struct span ns,
+                         struct span name, struct span uid);
 /* The cards that containers of the pod have through nvidia.com/... by the podList, as bits.
  * *devices: of nvidia.com/gpu, if not NULL. */
 uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -369,39 +384,6 @@ static inline int64_t card_external_mib(const struct card *card)
 {
     return card->withheld_mib - card->overuse_mib;
 }
-/* Is it a disagreement? An estimate for a card that a container holds through
- * nvidia.com/gpu is what that container uses. */
-bool card_has_external_use(const struct card *card);
-/* Does another card of the node's Scv have the UUID of cards[i]? */
-bool card_is_duplicate(const struct ledger_node *node, uint32_t i);
-/* Is the Node's capacity that of all cards, or of all but the unhealthy ones? (scv-agent
- * lists a missing card for another day; the device plugin lists the cards since its start.)
- * `capacity`: of gpu-mem in such units; of gpu-count if the unit is 0. 0 or less: unknown. */
-bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
-                             int64_t capacity);
-/* Disagreements between the objects of a node. */
-enum ledger_drift {
-    DRIFT_OVERCOMMITTED, /* cards with promises above their size */
-    DRIFT_OUTSIDE,       /* cards with external use above the tolerance */
-    DRIFT_OVERUSE,       /* cards with overuse above the tolerance */
-    DRIFT_UNPLACED,      /* promises on missing cards */
-    DRIFT_CARDLESS,      /* pods without a card; limits get the only card of a node */
-    DRIFT_WRONG_CARD, /* cards assigned by the kubelet to pods with a promise on others */
-    DRIFT_CAPACITY,   /* values of the Node's capacity that do not match its cards */
-    DRIFT_LISTED,     /* ConfigMaps that list a missing card */
-    DRIFT_DUPLICATE,  /* cards with the UUID of another card of their Scv */
-    DRIFT_FORGED,     /* pods whose annotations differ from their request or cards */
-    DRIFT_UNIT,       /* promises in another unit than the ledger's */
-    DRIFTS,
-};
-/* Adds the number of each. */
-void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
-                       int64_t counts[DRIFTS]);
-/* Does the pod, which is on the node, count as DRIFT_FORGED? Appends why. *only_cards: only
- * because the podList shows other cards, which may also be the cards of a former pod with
- * the same name. */
-bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,
-                          struct buf *why, bool *only_cards);
 /* Changes whenever any node does. While it is the same, pointers to nodes stay valid. */
 uint64_t ledger_generation(const struct ledger *l);
 /* Changes whenever a pending pod comes, goes or is edited. */
@@ -413,6 +395,8 @@ uint64_t ledger_pending_generation(const struct ledger *l);
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not);
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
+/* `scheduler` of a pod with this spec.schedulerName. */
+uint32_t ledger_scheduler(struct span name);
 /* Replaces the request of a placed pod. */
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not);
@@ -455,9 +439,10 @@ bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
 struct resources ledger_pod_requests(const struct ledger_pod *pod);
 /* What the node offers to pods; 0: unknown. */
 struct resources ledger_node_allocatable(const struct ledger_node *node);
-/* Does the Node offer any of the resource of this kind (aliyun.com/gpu-mem, gpu-count,
- * nvidia.com/gpu)? False: no device plugin serves it there. True also if the Node is unknown. */
-bool ledger_node_offers(const struct ledger_node *node, enum request_kind kind);
+/* Does the Node offer any of the resource of this request (aliyun.com/gpu-mem, gpu-share,
+ * gpu-count, nvidia.com/gpu)? False: no device plugin serves it there. True also if the Node is
+ * unknown. */
+bool ledger_node_offers(const struct ledger_node *node, const struct request *r);
 /* What all pods request that are bound to the node or reserved there, as in
  * kube-scheduler's NodeInfo. Pods that kube-scheduler has assumed there and not bound yet
  * are missing, unless they request GPUs and their bind is in flight. */
@@ -474,8 +459,9 @@ bool ledger_requests_fit(const struct ledger_node *node,
 /* The gang that the pod names, or NULL: none, or the ledger has no pod of it. */
 const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span ns,
                                            const struct gang *gang);
+const struct ledger_gang *ledger_gang_at(const struct ledger *l, struct span key);
 /* Reservations. Reserves the shares on the node for the pod `uid`, and ends an earlier
- * reservation of that pod. `r` is copied; its node and links are ignored. */
+ * reservation of that pod. `r` is copied; its node, links and `cordoned` are ignored. */
 void ledger_reserve(struct ledger *l, const struct ledger_reservation *r,
                     struct span node);
 void ledger_reservation_end(struct ledger *l,
@@ -488,6 +474,9 @@ struct ledger_reservation *ledger_first_reservation(const struct ledger *l);
  * is promised or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
 struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
                                                    int64_t priority);
+/* Removes and returns one of the nodes with reservations that changed since they were last
+ * returned; NULL: none. What rests on such a node is to be judged again. */
+const struct ledger_node *ledger_next_changed(struct ledger *l);
 /* The reservation of the pod on this node, or NULL. */
 const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
                                                        struct span uid);
@@ -495,6 +484,19 @@ const struct ledger_reservation *ledger_reservation_on(const struct ledger_node 
  * those of lower priority. `cards` has node->n_cards members. */
 void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct span uid,
                        struct card *cards);
+/* Changes cards that the pod `uid` of priority `from` sees to those that one of priority `to`
+ * sees. */
+void ledger_cards_release(const struct ledger_node *node, int64_t from, int64_t to,
+                          struct span uid, struct card *cards);
+/* Changes cards of the node, as some pod sees them, to what they are once the pods that
+ * terminate have left. Returns `claimed` of the node without those pods. */
+uint64_t ledger_cards_left(const struct ledger_node *node, struct card *cards);
+/* The bits of all cards of the node. */
+static inline uint64_t ledger_all_cards(const struct ledger_node *node)
+{
+    return node->n_cards < SCV_MAX_CARDS ? (UINT64_C(1) << node->n_cards) - 1
+                                         : UINT64_MAX;
+}
 
 /* Reading. */
 /* Does the node have an object of that kind? */
@@ -522,7 +524,7 @@ struct ledger_totals ledger_totals(const struct ledger *l);
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The pod that has been pending for longest; the next one is its `prev`. */
 struct ledger_pod *ledger_last_pending(const struct ledger *l);
-/* The different requests of pending pods; `n` gets their number. */
+/* The classes of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 /* The request mix of all pods so far. */
 const struct request_mix *ledger_mix(const struct ledger *l);
@@ -542,6 +544,8 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card);
  * old. */
 struct ledger_use {
     int64_t used_mib, sm_percent; /* -1: unknown */
+    /* SCV_ISOLATION_ bits: what holds each of the containers; without KNOWN: unknown of one. */
+    uint8_t enforced_by;
 };
 /* False: the Scv shows no use. The card is one of the node's. */
 bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -552,21 +556,32 @@ static inline bool card_is_free(const struct card *card)
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
            card->reserved_mib == 0 && card->total_mib > 0;
 }
-/* As in struct ledger_card_model. */
-static inline struct span card_profile(const struct card *card)
+/* Has no pod a promise or a reservation on it? */
+static inline bool card_is_unpromised(const struct card *card)
 {
-    return card->scv ? card->scv->model->profile : (struct span){0};
-}
-/* The highest clock of its memory; 0: unknown. */
-static inline int64_t card_clock_mhz(const struct card *card)
-{
-    return card->scv ? card->scv->model->spec.clock_mhz : 0;
+    return card->pods == 0 && card->reserved_mib == 0;
 }
 /* Adds to an amount of compute, or removes from it; saturated. */
 static inline void card_add_core(uint16_t *sum, int64_t percent)
 {
     int64_t value = *sum + percent;
     *sum = (uint16_t)(value > UINT16_MAX ? UINT16_MAX : value < 0 ? 0 : value);
+}
+/* Adds what the request has there of a pod; saturated, because annotations can claim anything. */
+static inline void card_charge(struct card *card, const struct request *r, int64_t mib,
+                               uint32_t core)
+{
+    card->promised_mib += card->promised_mib < (int64_t)1 << 60 ? mib : 0;
+    card->pods++;
+    card->whole |= r->kind == REQUEST_CARDS;
+    card_add_core(&card->compute_promised, core);
+    card->slots_left -= (int32_t)r->slots;
+}
+/* Removes what all pods have there, but for their slots. */
+static inline void card_discharge(struct card *card)
+{
+    card->promised_mib = card->pods = card->compute_promised = 0;
+    card->whole = false;
 }
 /* Percent of its compute that new pods can have. */
 static inline uint32_t card_core_left(const struct card *card)

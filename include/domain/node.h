@@ -21,6 +21,7 @@ struct node_resources {
     int64_t cards;   /* aliyun.com/gpu-count */
     int64_t devices; /* nvidia.com/gpu */
     int64_t core;    /* aliyun.com/gpu-core.percentage */
+    int64_t slots;   /* aliyun.com/gpu-share */
 };
 
 struct node {
@@ -32,9 +33,9 @@ struct node {
     struct span cards_label, cards_note; /* gpushare.io/cards (see below) */
     struct span runtime, kubelet; /* status.nodeInfo: "containerd://2.1.4", "v1.35.0" */
     bool cgpu_disable;            /* label cgpu.disable.isolation=true */
-    bool left_out;                       /* label gpushare=false */
-    bool cordoned;                       /* spec.unschedulable */
-    bool damaged;                        /* it had a fault: ignore all but its name */
+    bool left_out, included;      /* label gpushare=false, =true */
+    bool cordoned;                /* spec.unschedulable */
+    bool damaged;                 /* it had a fault: ignore all but its name */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);
@@ -71,8 +72,7 @@ void node_unhealthy_read(struct jread *j, struct arena *a, struct unhealthy_card
  */
 
 enum {
-    NODE_CARD_MIB_MAX =
-        1 << 24, /* of a card: 16 TiB. (At most SCV_MAX_CARDS cards) */
+    NODE_CARD_MIB_MAX = 1 << 24, /* of a card: 16 TiB. (At most SCV_MAX_CARDS cards) */
 };
 
 struct node_cards {
@@ -81,9 +81,7 @@ struct node_cards {
 };
 
 /* Parses "4x16384MiB". */
-int node_cards_parse(struct span text, struct node_cards *cards,
-                        struct err *err);
+int node_cards_parse(struct span text, struct node_cards *cards, struct err *err);
 /* The cards that label and annotation name; `n` is 0 if neither is there. -1: malformed, or
  * they differ. */
-int node_cards_named(const struct node *node, struct node_cards *cards,
-                        struct err *err);
+int node_cards_named(const struct node *node, struct node_cards *cards, struct err *err);

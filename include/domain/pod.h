@@ -54,7 +54,7 @@ void container_sum_add(struct container_sum *sum, enum container_role role,
 
 enum pod_phase { POD_PENDING, POD_RUNNING, POD_SUCCEEDED, POD_FAILED, POD_UNKNOWN };
 
-enum { POD_LIMITS = 4 }; /* of one container */
+enum { POD_LIMITS = 5 }; /* of one container */
 
 /* A container with a limit of our resources or of nvidia.com/gpu. */
 struct pod_container {
@@ -68,12 +68,17 @@ struct pod_container {
             struct span mem;     /* aliyun.com/gpu-mem */
             struct span cards;   /* aliyun.com/gpu-count */
             struct span devices; /* nvidia.com/gpu */
+            struct span slots;   /* aliyun.com/gpu-share */
             struct span core;    /* aliyun.com/gpu-core.percentage */
         };
     };
     struct span name;
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
     bool own_preload; /* its env sets LD_PRELOAD */
+    bool privileged;  /* it has every device of its node */
+    /* When it began to run, by its status, in seconds since 1970. 0: it does not run, or the
+     * status does not say since when. */
+    int64_t started_s;
 };
 
 /* What names the gang of a pod, raw; domain/gang.h interprets it. Empty: absent. */
@@ -90,6 +95,7 @@ struct pod {
     struct object_meta meta;
     struct span node;           /* spec.nodeName; empty: not bound */
     struct span nominated_node; /* status.nominatedNodeName */
+    struct span scheduler;      /* spec.schedulerName */
     enum pod_phase phase;
     int64_t priority;
     struct resources requests; /* of CPU and memory, as kube-scheduler counts them */
@@ -99,6 +105,7 @@ struct pod {
 
     struct span count_label, count_annotation,
         placement;                                 /* further parts of the request */
+    struct span memory;                            /* annotation gpushare/memory */
     struct span models;                            /* annotation gpu.model */
     struct span min_link, topology;                /* annotations gpushare/... */
     struct span isolation;                         /* annotation gpushare/isolation */

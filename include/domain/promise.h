@@ -10,6 +10,21 @@
  * a valid allocation whose cards are all in the index: every writer of UUIDs writes such
  * an allocation, and a UUID beside the Go extender's keys was copied from another pod's
  * manifest.
+ *
+ * A bound pod of slots (aliyun.com/gpu-share: k) has the same annotations. They are in MiB,
+ * whatever --memory-unit is:
+ *
+ *   gpushare/memory-unit   1
+ *   ALIYUN_COM_GPU_MEM_IDX k cards
+ *   ALIYUN_COM_GPU_MEM_DEV MiB that each of them can promise
+ *   ALIYUN_COM_GPU_MEM_POD MiB of all k cards together
+ *   the allocation         {"<container>":{"<card>":<MiB>}}: each app container and sidecar with the
+ *                          limit has the same part of each card
+ *   gpushare/card-memory   "<MiB of each card> <UID of the pod>": the record of the bind, which
+ *                          counts whatever the annotation gpushare/memory says later
+ *
+ * promise_of_bound has them as a request with `slots` > 0. The part of a container, also of a plain
+ * init container, is mib_per_card / slots on each card.
  */
 
 struct promise_share {
@@ -26,8 +41,8 @@ struct promise {
     bool allocated;   /* a valid allocation annotation */
     int64_t units;    /* ALIYUN_COM_GPU_MEM_POD; -1: absent or invalid */
     int64_t unit_mib; /* gpushare/memory-unit; -1: absent or invalid */
-    /* gpushare/card-memory with the pod's UID: written when the request came from labels,
-     * because labels can be edited and the units of the other annotations are rounded up. */
+    /* gpushare/card-memory with the pod's UID: written when the request came from labels or from
+     * gpushare/memory, because these can be edited, and units of labels are rounded up. */
     bool whole;       /* whole cards */
     int64_t card_mib; /* MiB of each card; -1: unknown, or of another pod */
 };
@@ -84,6 +99,10 @@ void promise_write(struct buf *out, const struct promise *promise,
  *   him: a request by label needs no quota either.
  *   A limit of gpu-core.percentage alone gives these pods that share of each of their
  *   cards, at most 100 percent; it does not make their request invalid.
+ * - Slots: the record of the bind, as above, or the allocation if that has more of a card: an edit of
+ *   one of them lowers nothing. Without a valid record, and beside a limit of gpu-mem, all of each
+ *   card that the annotations name, and without such a card, what the annotation gpushare/memory asks
+ *   for; if that is invalid, all of each card.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 

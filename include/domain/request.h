@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "domain/pod.h"
+#include "domain/scv.h"
 
 /*
  * The raw limits of a pod: the amount of each resource in its spec, without any
@@ -31,6 +32,7 @@ struct limits {
             int64_t mem;     /* units of aliyun.com/gpu-mem */
             int64_t cards;   /* whole cards: aliyun.com/gpu-count */
             int64_t devices; /* nvidia.com/gpu */
+            int64_t slots;   /* aliyun.com/gpu-share */
             int64_t core;    /* aliyun.com/gpu-core.percentage */
         };
     };
@@ -38,11 +40,14 @@ struct limits {
 };
 
 struct limits limits_of(const struct pod *pod);
+/* Units of gpu-mem as the Go extender and its plugin count them: of app containers alone, and
+ * nothing for a quantity that is invalid. */
+int64_t limits_of_go(const struct pod *pod);
 
 /* Compute alone is not a limit: it is a share of the cards that the others give. */
 static inline bool limits_any(const struct limits *l)
 {
-    return l->mem || l->cards || l->devices;
+    return l->mem || l->cards || l->devices || l->slots;
 }
 
 /*
@@ -50,10 +55,14 @@ static inline bool limits_any(const struct limits *l)
  *
  *   gpu-mem: n              n units of memory on one card, shared with other pods
  *   ... and gpu-count: k    (label or annotation) the n units evenly over k cards
+ *   gpu-share: k            (limit) one slot on each of k different cards, for each container
+ *   ... and gpushare/memory (annotation) "6Gi", "6144Mi", or "50%" of what a card can promise:
+ *                           what the pod has of each card. Its containers get even parts, in
+ *                           whole MiB: that of as many containers as run concurrently
  *   gpu-count: k            (limit) k whole cards
  *   nvidia.com/gpu: k       (limit) k whole cards that NVIDIA's device plugin chooses
  *   scv/number, scv/memory  (labels; no limit) so many cards, MiB on each
- *   gpu-core.percentage: n  (beside gpu-mem, in the same containers) n percent of the
+ *   gpu-core.percentage: n  (beside gpu-mem or gpu-share, in the same containers) n percent of the
  *                           compute of a card, evenly over the cards of the memory
  *
  * The annotation gpu.model and the label scv/clock restrict any of these to matching
@@ -90,35 +99,58 @@ struct request_rules {
 /* The part of an app container or sidecar, for the allocation annotation. */
 struct request_part {
     uint32_t index;
-    int64_t amount;   /* units of memory, or cards */
+    int64_t amount;   /* units of memory (of slots: MiB), or cards */
     struct span name; /* of the container; lives as long as the part */
 };
 
+/* A kind of card: all that a request can select cards by. {0}: nothing is known of the card. */
+struct card_kind {
+    struct span model;
+    struct span profile; /* of an instance of a card in MIG mode; empty: a full card */
+    struct scv_spec spec;
+    int64_t total_mib; /* that can be promised */
+    uint8_t id; /* in struct request_mix; 0: one of those that it does not distinguish */
+};
+static const struct card_kind card_kind_unknown;
+
+/* Without padding: requests are compared byte by byte, so no comparison can forget a member. */
 struct request {
     enum request_kind kind;
     enum request_placement placement;
     uint32_t cards;   /* different cards, at least 1 unless NONE */
     uint32_t devices; /* of nvidia.com/gpu beside another kind: only in a bound pod whose
                          request is invalid */
-    int64_t units;    /* MEMORY: of the whole pod; a multiple of cards */
+    uint32_t slots;   /* MEMORY by gpu-share: on each card; 0: by gpu-mem or labels */
+    /* MEMORY of slots: of what a card can promise, until request_settle; all cards have one size.
+     * Then units, mib_per_card and the parts are 0. 0: in MiB. */
+    uint32_t percent;
+    int64_t units; /* MEMORY: of the whole pod; a multiple of cards. Of slots: MiB */
     int64_t mib_per_card; /* MEMORY; for CARDS, DEVICES: minimum size of a card, or 0 */
     bool by_label;        /* from labels: the MiB need not be a multiple of the unit;
                              `units` are rounded up */
-    bool recorded; /* of a bound pod: its labels ask for less now; from the annotations of
-                         its Binding */
+    /* Of a bound pod: from the annotations of its Binding, because its labels ask for less now, or
+     * gpushare/memory for another amount. */
+    bool recorded;
     bool clock_exact;
     bool ignores_links; /* in the choice of the cards; not with min_link */
     bool near_gang;     /* its gang wants one node, and connected cards there */
     uint8_t min_link;   /* each two cards are so connected at least (links.h); 0: any */
-    uint8_t core;       /* MEMORY: percent of the compute of each card; 0: no share */
-    uint32_t n_parts;
+    uint8_t
+        isolation; /* MEMORY: SCV_ISOLATION_ bits, one of which the node needs; 0: none */
+    uint8_t core;  /* MEMORY: percent of the compute of each card; 0: no share */
+    size_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */
     struct request_part *parts; /* app containers and sidecars with a limit */
 };
+_Static_assert(sizeof(struct request) == 6 * sizeof(uint32_t) + 8 + 3 * sizeof(int64_t) +
+                                             sizeof(size_t) + sizeof(struct span) +
+                                             sizeof(void *),
+               "padding, which comparisons would read");
 
 /* Computes the request. -1 when it is invalid; the message is for the pod's owner. `parts`
- * and `models` are in the arena. */
+ * and `models` are in the arena. What a pod that is not bound says of its isolation and of its
+ * gang (gang_check) must be readable, too. */
 int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,
                struct request *request, struct err *err);
 
@@ -146,27 +178,50 @@ bool request_names_model(const struct request *r, struct span model);
 /* Does it accept an instance of a card in MIG mode? Memory on one card can be on any; else the
  * list of models names its profile or model, and nothing else if the request is for several
  * cards: these are of one kind, and no full cards. */
-bool request_accepts_instance(const struct request *r, struct span model,
-                              struct span profile);
+bool request_accepts_instance(const struct request *r, const struct card_kind *kind);
 
-/* Does it accept a card of that model, profile (empty: a full card) and memory clock (0:
- * unknown)? A new condition on what a card is belongs here, and nowhere else. */
-static inline bool request_accepts_card(const struct request *r, struct span model,
-                                        struct span profile, int64_t clock_mhz)
+/* Does it accept a card of that kind? A new condition on what a card is belongs here, and nowhere
+ * else. */
+static inline bool request_accepts_card(const struct request *r,
+                                        const struct card_kind *kind)
 {
+    const int64_t clock_mhz = kind->spec.clock_mhz;
     if (r->clock_mhz &&
         (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
         return false;
-    if (profile.n)
-        return request_accepts_instance(r, model, profile);
-    return !r->models.n || request_names_model(r, model);
+    if (kind->profile.n)
+        return request_accepts_instance(r, kind);
+    return !r->models.n || request_names_model(r, kind->model);
 }
 
 /* Does it set a condition, so that it does not accept a card of which nothing is known? */
 static inline bool request_is_selective(const struct request *r)
 {
-    return !request_accepts_card(r, (struct span){0}, (struct span){0}, 0);
+    return !request_accepts_card(r, &card_kind_unknown);
 }
+
+/* The request without these conditions. */
+static inline struct request request_of_any_card(const struct request *r)
+{
+    struct request any = *r;
+    any.models = (struct span){0};
+    any.clock_mhz = 0;
+    return any;
+}
+
+/* MiB that it takes of a card that can promise total_mib; of whole cards the size that it asks for
+ * at least. */
+static inline int64_t request_mib(const struct request *r, int64_t total_mib)
+{
+    return r->percent ? total_mib * r->percent / 100 : r->mib_per_card;
+}
+
+/* Makes a request of slots one of so many MiB on each card, which changes the parts in place. */
+void request_settle(struct request *r, int64_t mib);
+
+/* MiB that it takes of a card of that kind; of whole cards the size that it asks for at least.
+ * -1: it does not accept the card. */
+int64_t request_amount(const struct request *r, const struct card_kind *kind);
 
 /* Does it fit every node, because it needs nothing of ours? */
 static inline bool request_fits_anywhere(const struct request *r)
@@ -175,6 +230,14 @@ static inline bool request_fits_anywhere(const struct request *r)
                                        !request_is_selective(r) && r->mib_per_card == 0);
 }
 
+/* The request without its parts. */
+static inline struct request request_without_parts(const struct request *r)
+{
+    struct request whole = *r;
+    whole.parts = NULL;
+    whole.n_parts = 0;
+    return whole;
+}
 /* Are the requests the same, apart from their parts? */
 bool request_equal(const struct request *a, const struct request *b);
 

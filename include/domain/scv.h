@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/jwrite.h"
 #include "domain/links.h"
 #include "domain/object.h"
 
@@ -20,19 +21,23 @@ enum {
     SCV_MAX_PROCESSES = 256, /* in processList */
 };
 
-/* Properties of a card. 0: unknown, because the SCV daemon omits zeros. */
+/* Bits: what holds a container to the memory that it was promised. A node's are those that it can
+ * use on each of its cards. */
+enum {
+    SCV_ISOLATION_DRIVER = 1,  /* the driver's limit of a cgroup */
+    SCV_ISOLATION_LIBRARY = 2, /* libgpushare-limit.so */
+    SCV_ISOLATION_MPS = 4,     /* NVIDIA's MPS daemon */
+    SCV_ISOLATION_KNOWN = 8,   /* the object has the list, which may be empty */
+};
+
+/* Properties of a card. 0: unknown, because the SCV daemon omits zeros. Without padding:
+ * compared byte by byte. */
 struct scv_spec {
     int64_t power_w;      /* limit */
     int64_t clock_mhz;    /* highest of the memory */
     int64_t sm_clock_mhz; /* highest of the SMs */
     int64_t bandwidth;    /* MB/s: scv_bandwidth */
 };
-
-static inline bool scv_spec_equal(const struct scv_spec *a, const struct scv_spec *b)
-{
-    return a->power_w == b->power_w && a->clock_mhz == b->clock_mhz &&
-           a->sm_clock_mhz == b->sm_clock_mhz && a->bandwidth == b->bandwidth;
-}
 
 struct scv_card {
     int32_t id; /* NVML index */
@@ -67,6 +72,8 @@ struct scv_use {
     int64_t promised_mib, used_mib;
     int64_t unlimited_mib; /* of used_mib: without the limit of the pod; -1: none */
     int64_t sm_percent;
+    uint8_t
+        enforced_by; /* SCV_ISOLATION_: what holds it to its promise now; 0: unknown */
 };
 
 /* An item of status.podList: a container that holds units or cards. */
@@ -78,6 +85,8 @@ struct scv_held {
     size_t n_uuids;
     struct scv_use *uses; /* by card; in the arena. scv_read: none */
     size_t n_uses;
+    /* In a ledger: scv_hash of the UID of its pod, which has ended, so it has no cards; else 0. */
+    uint64_t ended;
 };
 
 /* An item of status.processList: what uses a card without a device of the kubelet. It is a
@@ -106,6 +115,7 @@ struct scv_pod_use {
     uint64_t card; /* scv_hash of its UUID */
     int64_t used_mib, sm_percent; /* -1: unknown */
     enum scv_user user;
+    uint8_t enforced_by; /* as in struct scv_use */
 };
 
 /* A card that is assigned to a pod through our resources. Hashes, because there are many
@@ -132,6 +142,7 @@ struct scv {
     size_t n_assignments;
     struct scv_pod_use *uses; /* of podList and processList; the first SCV_MAX_HELD */
     size_t n_uses;
+    uint8_t isolation; /* bits; 0: the Scv has no such list */
 
     /* Not set by scv_read. */
     struct scv_process *processes;
@@ -163,6 +174,11 @@ void scv_write_status(struct buf *out, const struct scv *scv);
 /* Appends the whole object. With owner_uid it is owned by the Node of its name, for garbage
  * collection; without meta.version it is for a create. */
 void scv_write(struct buf *out, const struct scv *scv);
+
+/* Appends the words of the bits as a member; nothing without SCV_ISOLATION_KNOWN. */
+void scv_write_isolation(struct jwrite *w, const char *name, uint8_t bits);
+/* Appends the words of the bits for people; "nothing" if there is none. */
+void scv_isolation_add(struct buf *out, uint8_t bits, const char *between);
 
 /* Is it a resource of NVIDIA's device plugin, which allocates whole cards? */
 bool scv_is_nvidia_resource(struct span resource);

@@ -35,6 +35,8 @@ enum {
 
 enum gpu_state { /* by rising severity: a card has the most severe one */
                  GPU_OK,
+                 GPU_WARN, /* healthy, with a reason to act */
+                 GPU_NOT_READY, /* CUDA cannot start on it, by its compute mode or NVLink fabric */
                  GPU_ECC,   /* row remapping failed, or a page retirement is pending */
                  GPU_RESET, /* the driver asks for a reset, or a reboot of the node */
                  GPU_UNREADABLE, /* its memory cannot be read, or its values are implausible */
@@ -58,9 +60,13 @@ enum gpu_state { /* by rising severity: a card has the most severe one */
     X(GPU_TEMPERATURE, "temperature")           /* degrees Celsius */                    \
     X(GPU_PAGES_PENDING, "retiredPagesPending") /* 0 or 1 */                             \
     X(GPU_REMAP_FAILED, "remapFailed")          /* 0 or 1 */                             \
-    X(GPU_RECOVERY, "recoveryAction")           /* recovery action; 0: none */           \
-    X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */                             \
-    X(GPU_NUMA_NODE, "numaNode")                /* that the card is attached to */       \
+    X(GPU_REMAP_PENDING, "remapPending")        /* 0 or 1 */                             \
+    X(GPU_COMPUTE_MODE, "computeMode")          /* nvmlComputeMode_t; 0: default */      \
+    X(GPU_FABRIC_STATE, "fabricState")   /* NVML_GPU_FABRIC_STATE_*; 0: no fabric */     \
+    X(GPU_FABRIC_STATUS, "fabricStatus") /* of state 3, an nvmlReturn_t */               \
+    X(GPU_RECOVERY, "recoveryAction")    /* recovery action; 0: none */                  \
+    X(GPU_MIG_MODE, "migMode")           /* 0 or 1 */                                    \
+    X(GPU_NUMA_NODE, "numaNode")         /* that the card is attached to */              \
     X(GPU_LINKS_DOWN,                                                                    \
       "linksDown") /* NVLinks that are down, of a card that had one up */                \
     X(GPU_INSTANCE, "gpuInstance") /* of an instance: its numbers on the card */         \
@@ -104,7 +110,10 @@ struct gpu_card {
     /* Its row of `nvidia-smi topo -m`: a word for each card of the sample, with one space
      * between them, as "X NV2 SYS". Empty: unknown. */
     struct span links;
-    bool events;    /* gpu_wait returns XIDs of this card */
+    bool events; /* gpu_wait returns XIDs of this card */
+    /* The checks of its health that NVML should make and cannot, with the reasons; empty: none.
+     * A source without events and checks, as a file, has no reason. */
+    char unchecked[200];
     uint32_t known; /* bit m: value[m] is valid */
     int64_t value[GPU_N_METRICS];
     bool processes_known;                /* false: some may be missing */
@@ -150,10 +159,6 @@ struct gpu_event {
     int32_t index;
 };
 
-/* Whether an application causes this XID, so that the card stays healthy. The list is
- * that of NVIDIA's device plugin: 13, 31, 43, 45, 68, 109. */
-bool gpu_xid_is_application_error(int64_t xid);
-
 struct gpu;
 
 /* The library directories of a driver's root, in the order of search. On a merged /usr several
@@ -194,14 +199,62 @@ struct gpu *gpu_open(const char *source, int64_t unified_bytes, struct err *err)
 void gpu_free(struct gpu *g); /* NULL is accepted */
 
 /* Reads all cards into *s and drops its previous content; after an error it is empty.
- * ERR_NOT_FOUND: no NVML, or no such file; ERR_UNAVAILABLE: the driver is not loaded, or
- * another temporary failure; ERR_INVALID: the file is not as above. */
+ * ERR_NOT_FOUND: no NVML, or no such file; ERR_GONE: NVML answers 999 or 18, as for ever in a
+ * container that has lost the driver; ERR_UNAVAILABLE: the driver is not loaded, or another
+ * temporary failure; ERR_INVALID: the file is not as above. */
 int gpu_sample(struct gpu *g, struct gpu_sample *s, struct err *err);
 
 /* Waits for an event, at most `timeout_ms`; GPU_EVENT_NONE when there was none, possibly
  * early. -1 at once when there are no events to wait for: no sample yet, no card with
  * events, no driver. The caller must wait itself then. */
 int gpu_wait(struct gpu *g, int timeout_ms, struct gpu_event *event, struct err *err);
+
+/*
+ * The driver's own limit of the memory of a card that the processes of a cgroup use, whatever
+ * API they take it by; it does not count managed memory. Driver 615 and newer have it, with
+ * cgroup v2, for full cards alone.
+ *
+ * `uuid`: of a card of the last sample. `cgroup`: the absolute path of the cgroup's folder as
+ * this process sees it. A limit holds also for the cgroups below it, and ends with the folder.
+ * A cgroup whose soft limit is above 0 leaves its reservation behind in its ancestors: set 0
+ * before it ends.
+ *
+ * These calls have no timeout, either. The thread that samples makes them. What was set counts
+ * once it is read back: others set limits too.
+ */
+#define GPU_NO_LIMIT UINT64_MAX
+
+struct gpu_memory_limit { /* bytes */
+    uint64_t soft;        /* guaranteed; 0: none */
+    uint64_t hard;        /* beyond it an allocation fails; GPU_NO_LIMIT: none */
+    uint64_t used;        /* by the cgroup and those below; set does not read it */
+};
+
+enum gpu_limit_answer {
+    GPU_LIMIT_OK,
+    GPU_LIMIT_NONE,       /* get: this cgroup has no limit on this card */
+    GPU_LIMIT_OLD_DRIVER, /* the library or the driver lacks the function */
+    GPU_LIMIT_NOT_SUPPORTED, /* not for this card: an instance, or switched off in the driver */
+    GPU_LIMIT_NO_PERMISSION, /* set needs root */
+    GPU_LIMIT_INVALID, /* `soft` is above `hard`, or one of them above the card's memory */
+    GPU_LIMIT_NO_CGROUP, /* the driver cannot open the folder, or it is not of cgroup v2 */
+    GPU_LIMIT_FAILED,    /* else, as a lost card; a retry may succeed */
+};
+
+/* Each sets `err` with the reason unless the answer is GPU_LIMIT_OK. Without a limit, *out has
+ * no soft one, GPU_NO_LIMIT, and 0 for what is used, which is unknown. */
+enum gpu_limit_answer gpu_memory_limit_get(struct gpu *g, const char *uuid,
+                                           const char *cgroup,
+                                           struct gpu_memory_limit *out, struct err *err);
+/* {0, GPU_NO_LIMIT} removes the limit. */
+enum gpu_limit_answer gpu_memory_limit_set(struct gpu *g, const char *uuid,
+                                           const char *cgroup,
+                                           const struct gpu_memory_limit *limit,
+                                           struct err *err);
+/* Whether the driver limits this card: GPU_LIMIT_OK, or why not, as "driver 580.95.05: needs
+ * 615". `cgroup`: any, as the root. It changes nothing. */
+enum gpu_limit_answer gpu_memory_limit_probe(struct gpu *g, const char *uuid,
+                                             const char *cgroup, struct err *err);
 
 /* Closes the library, so that the next sample opens it again. NVML finds a card that was
  * reset or plugged in only when it is initialized. Do not reopen for every sample:

@@ -8,8 +8,8 @@
 /*
  * List and watch, as client-go's ListWatch.
  *
- * `struct list_watch` decodes the responses, which may arrive in pieces of any size, and the
- * list_watch_*_query functions build the queries. Pure: the caller makes the requests,
+ * `struct list_watch` decodes the responses, which may arrive in pieces of any size, and
+ * list_watch_request builds the requests. Pure: the caller makes the requests,
  * passes the bytes on, and decodes the objects.
  *
  *     list_watch_init
@@ -22,8 +22,8 @@
  * bookmark is passed to the handler; an ERROR event ends the watch with the code and message
  * of its Status.
  *
- * `struct list_watch_loop`, below, makes the requests. When to list and to watch, to resume
- * and to retry, its owner decides.
+ * `struct list_watch_loop`, below, makes the requests. When to list and to watch,
+ * domain/reflector.h says.
  */
 
 struct list_watch;
@@ -47,7 +47,7 @@ struct list_watch {
     void *ctx;
     bool watch;
     struct buf version; /* resource version: of a list, from its metadata; for a watch,
-                           set by the caller before list_watch_watch_query */
+                           set by the caller before list_watch_request */
     struct buf next;    /* list: continue token of the next page; empty: last page */
     struct arena arena; /* for one object */
     int64_t retry_after_ms; /* from Retry-After, at most a minute; -1: no such header */
@@ -72,11 +72,11 @@ void list_watch_init(struct list_watch *f, const struct list_watch_handler *hand
                      void *ctx);
 void list_watch_fini(struct list_watch *f);
 
-/* Appends the query of the next page of a list to a path that ends in '?' or '&'. */
-void list_watch_list_query(struct buf *path, const struct list_watch *f);
-/* Appends the query of a watch from resource version `version`; the server ends the watch
- * after `seconds`. */
-void list_watch_watch_query(struct buf *path, struct span version, int64_t seconds);
+/* Sets the request of the next page of a list, or of a watch from f->version that the server ends
+ * after `watch_s`. `path` ends in '?' or '&'. Strings are in the arena. `gzip`: request compressed
+ * lists. */
+void list_watch_request(const struct list_watch *f, const char *path, int64_t watch_s,
+                        bool gzip, struct arena *a, struct kube_request *request);
 /* Appends a percent-encoded query value. */
 void list_watch_escape(struct buf *path, struct span value);
 

@@ -23,8 +23,9 @@ struct pod_group_reader {
 };
 /* Reads the object, within timeout_ms for all versions together. *minimum: the members that
  * need a place at once. 1: they do not wait for each other (policy basic). 0: there is no
- * object, or it does not say, or not by a number from 1 on. -1: it cannot be read; *minimum
- * is unchanged. */
+ * object, or it does not say. -1: *minimum is unchanged. With ERR_INVALID the object says
+ * something that is no number from 1 to INT32_MAX, or no object can have the gang's name; the
+ * message is for the pod's owner. With any other code the object could not be read. */
 int pod_group_read(const struct pod_group_reader *from, struct span ns,
                    const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
                    struct err *err);

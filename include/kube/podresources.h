@@ -17,10 +17,8 @@
  * Kubernetes 1.34; before, it returns UNIMPLEMENTED or FAILED_PRECONDITION.
  */
 
-#define PODRES_SOCK        "pod-resources/kubelet.sock" /* in the kubelet's --root-dir */
-#define PODRES_LIST        "/v1.PodResourcesLister/List"
-#define PODRES_GET         "/v1.PodResourcesLister/Get"
-#define PODRES_ALLOCATABLE "/v1.PodResourcesLister/GetAllocatableResources"
+#define PODRES_LIST "/v1.PodResourcesLister/List"
+#define PODRES_GET  "/v1.PodResourcesLister/Get"
 
 enum { PODRES_MESSAGE_MAX = 16 << 20 }; /* bytes of an answer */
 
@@ -50,24 +48,12 @@ struct podres_get_request {
     struct span name, ns;
 };
 
-/* AllocatableResourcesResponse: the devices of the node; the request is empty. */
-struct podres_allocatable {
-    const struct podres_devices *devices;
-    size_t n;
-};
-
 /* Tests speak the kubelet's side with them. */
-extern const struct proto_type podres_list_type, podres_get_request_type, podres_get_type,
-    podres_allocatable_type;
+extern const struct proto_type podres_list_type, podres_get_request_type, podres_get_type;
 
 /* Fills *list; strings and arrays are in the arena. */
 int podresources_client_list(const char *socket, struct arena *a,
                              struct podres_list *list, struct err *err);
-
-/* The devices that the kubelet can allocate: those of healthy cards, allocated or not. Does
- * not disturb an allocation, unlike List. */
-int podresources_client_allocatable(const char *socket, struct arena *a,
-                                    struct podres_allocatable *devices, struct err *err);
 
 enum podresources_result {
     PODRESOURCES_FOUND,       /* *pod is filled */

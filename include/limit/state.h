@@ -77,7 +77,7 @@ struct limit_slot {
 };
 
 /* Why a limit could not be applied: bits of `reasons`, and of `closed`. The calls that would
- * take memory are refused meanwhile, except LIMIT_UNKNOWN. */
+ * take memory are refused meanwhile, except LIMIT_UNKNOWN and LIMIT_UNCOUNTED. */
 enum {
     LIMIT_NO_LOCKS = 1, /* the kernel or file system has no open file description locks */
     LIMIT_NO_WIPE = 2,  /* the kernel lacks MADV_WIPEONFORK (Linux 4.14) */
@@ -89,6 +89,8 @@ enum {
     LIMIT_NO_SLOT = 128,  /* LIMIT_SLOTS processes live */
     LIMIT_NO_CARD = 256,  /* the card was not promised, or its UUID cannot be read */
     LIMIT_UNKNOWN = 512,  /* a program got a driver's function of an unknown version */
+    LIMIT_UNCOUNTED =
+        1024, /* the driver or NVML does not say how much memory something took */
 };
 
 struct limit_state {
@@ -96,7 +98,7 @@ struct limit_state {
     uint32_t high;    /* slots from here on were never used; at most LIMIT_SLOTS */
     uint32_t reasons; /* LIMIT_... of all processes so far */
     uint64_t refused; /* allocations refused so far */
-    uint64_t chunk;   /* by how much a pool grows at least, as processes saw; 0: unknown */
+    uint64_t chunk; /* by how much a pool grows at least, as processes saw; 0: unknown */
     uint64_t reserved[4];
     struct limit_slot slots[LIMIT_SLOTS];
 };

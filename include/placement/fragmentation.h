@@ -29,7 +29,7 @@ enum { FRAG_RANGES = 128 }; /* of sizes: a search begins in the range of its val
 
 /* A mix, indexed so that measuring a node is cheap. {0} is valid for frag_prepare. */
 struct frag {
-    /* Kinds of cards that the same shapes accept are one class. */
+    /* Kinds of cards of which each shape takes the same are one class. */
     uint8_t class_of[MIX_KINDS];
     uint32_t n_classes;
     /* The distinct CPU requests of the shapes in rising order, from 0. A node can run the
@@ -46,8 +46,12 @@ struct frag {
      * them, the last one included. Then the weight of those that need one whole card. */
     int64_t *tails;
     size_t tails_cap;
-    struct request_mix_shape
-        several[MIX_SHAPES]; /* on several cards, with such a weight */
+    struct frag_shape {
+        bool memory;
+        uint32_t cards;
+        int64_t cpu_milli, weight;
+        int64_t amounts[MIX_KINDS];
+    } several[MIX_SHAPES]; /* on several cards, with such a weight */
     uint32_t n_several;
 };
 

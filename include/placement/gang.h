@@ -46,6 +46,7 @@ struct gang_plan_member {
 struct gang_plan {
     const struct ledger_node *const *nodes; /* candidates in the order of preference */
     size_t n_nodes;
+    size_t n_others; /* the last of them: not for the member whose `pod` is NULL */
     /* The member that kube-scheduler asks about, with the lowest priority of the members;
      * its request is not read. */
     struct select_pod pod;
@@ -70,8 +71,13 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
  * none names one. If there are more, those that were created first get the
  * places, whichever is asked about. If fewer exist, the gang cannot start while the asker
  * `waits`. Later those that exist are judged: members that request no GPU are not in the ledger,
- * and can be what the minimum counts. The nodes are those that kube-scheduler offers to the pod
- * that is asked about: those of the other members are not known.
+ * and can be what the minimum counts.
+ *
+ * The result is a forecast. The nodes are those that kube-scheduler offers to the pod that is
+ * asked about. What it offers to the other members is not known; if they find no place there,
+ * all nodes count for them. No place is planned for a member with schedulingGates, which no
+ * scheduler tries yet: until as many as must start have none, the gang waits. Nor for one of
+ * another scheduler, which counts as one that finds its place. The bind decides (core.h).
  */
 
 /* The pod that is asked about; everything is borrowed. */
@@ -80,6 +86,7 @@ struct gang_asker {
     struct span name;          /* of its gang */
     uint32_t minimum;          /* as this pod says; 0: unknown */
     bool waits;                /* for members that do not exist yet */
+    uint32_t scheduler;        /* as in struct ledger_pod */
     struct resources requests; /* CPU and memory; 0: unknown */
 };
 
@@ -87,11 +94,14 @@ struct gang_verdict {
     bool fits; /* enough members have a place, and the pod asked about is among them */
     bool
         too_large; /* more members or different requests than GANG_PLAN_MEMBERS and GANG_PLAN_SHAPES */
-    uint32_t total;  /* members */
-    uint32_t placed; /* of them bound or reserved */
-    uint32_t found;  /* of the others: find a place now */
-    uint32_t needed; /* how many must have a place */
-    uint32_t absent; /* that the minimum counts and that the ledger does not have */
+    uint32_t total;     /* members */
+    uint32_t placed;    /* of them bound or reserved */
+    uint32_t found;     /* of the others: find a place now */
+    uint32_t gated;     /* ... have schedulingGates, or the pod asked about has */
+    bool asker_gated;   /* no place is planned for it */
+    uint32_t elsewhere; /* ... are of another scheduler */
+    uint32_t needed;    /* how many must have a place */
+    uint32_t absent;    /* that the minimum counts and that the ledger does not have */
     /* The members without a place before; the first is the pod asked about. In the arena. */
     struct gang_plan_member *members;
     size_t n_members;

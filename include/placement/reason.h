@@ -15,7 +15,8 @@ struct prepared_reason {
     const struct request *request; /* borrowed */
     char need[512];
     size_t need_n;
-    size_t plain_n; /* with what follows in the most frequent reason, of memory alone; or 0 */
+    size_t
+        plain_n; /* with what follows in the most frequent reason, of memory alone; or 0 */
 };
 
 void reason_prepare(struct prepared_reason *r, const struct request *request);
@@ -47,7 +48,8 @@ enum reason_class {
     REASON_GANG,            /* the other members of the pod's gang find no cards */
     REASON_INVALID_REQUEST, /* the request of the pod is invalid */
     REASON_COMPUTE,         /* memory is free, but too little compute beside it */
-    REASON_LINKS,           /* cards suit, but are not connected as gpushare/min-link says */
+    REASON_LINKS,     /* cards suit, but are not connected as gpushare/min-link says */
+    REASON_ISOLATION, /* the node cannot enforce what gpushare/isolation says */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);

@@ -15,7 +15,8 @@
  *   scv      the best cards by Yoda-Scheduler's weights, with every term normalized
  *   fgd      the node where the pod strands the least memory for the usual requests
  *
- * Under binpack and fgd, a pod whose annotation says spread is also spread over nodes.
+ * Under binpack and fgd, a pod whose annotation says spread is also spread over nodes. Nodes
+ * where the pod takes cards from pods of lower priority (select_takes) come after all others.
  */
 
 enum score_policy { SCORE_BINPACK, SCORE_SPREAD, SCORE_SCV, SCORE_FGD };
@@ -36,8 +37,10 @@ struct score_links {
     /* Of the narrowest connection in their ring, LINK_SYS to LINK_NV; LINK_SYS if it is unknown
      * or does not matter. */
     uint8_t class;
-    uint8_t kind;     /* of the node, in score_scratch.kinds; SCORE_KINDS: none, or not kept */
+    uint8_t
+        kind; /* of the node, in score_scratch.kinds; SCORE_KINDS: none, or not kept */
     bool leaves_many; /* more than 1/8 of the node's cards stay free */
+    bool takes;       /* select_takes; also of a pod of one card */
 };
 
 /* What a policy found out about a node; score_end and score_best know the rest. */

@@ -11,8 +11,8 @@
  * A new condition that a request sets on a card has one place: on what the card is,
  * request_accepts_card (domain/request.h); on what is left of it, card_takes in select.c. Which
  * requests the sums and rows of a node decide, without its cards, follows from these two. A
- * reason why a card takes no pod at all belongs into the state of the card
- * (domain/ledger_derive.c).
+ * condition on the node belongs into node_fits there, and into select_least_mib. A reason why a
+ * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
  *
  * A set of cards is a uint64_t: bit i is node->cards[i]. A request gets cards that fit, in the
  * order of the pod's policy:
@@ -21,13 +21,14 @@
  * Ties go to the lowest index. Where it is known what connects the cards, a request of several
  * gets the set that card_set.h chooses, unless it ignores links. For nvidia.com/gpu the kubelet
  * chooses the cards: the node fits if enough cards suit, are neither allocated nor promised, and
- * are not claimed by pods that were bound earlier.
+ * are not claimed by pods that were bound earlier. Other requests get so many fewer of the cards
+ * without a promise.
  */
 
 enum fit {
     FIT_YES,
     FIT_LATER, /* not now: memory is taken, a card is unhealthy, an object is missing */
-    FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode */
+    FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode or isolation */
 };
 
 #define SELECT_ALL_CARDS UINT64_MAX
@@ -47,15 +48,14 @@ static inline struct select_pod select_pod_of(const struct ledger_pod *pod)
 
 /*
  * The rule about reservations and nominated pods. A nominated pod precedes the pending pod if
- * its priority is equal or higher, as in kube-scheduler.
+ * its priority is equal or higher, as in kube-scheduler. It gets cards that fit once the pods
+ * that terminate have left the node: the victims of its preemption leave in any order. If it
+ * does not fit even then, it gets none.
  */
 enum select_nominated {
-    /* Filter: the cards without the pod's own reservation and those of lower priority, beside
-     * all nominated pods that precede it. */
+    /* Filter and bind: the cards without the pod's own reservation and those of lower priority,
+     * beside all nominated pods that precede it. */
     SELECT_ALL,
-    /* Bind: the same, beside those nominated pods only for which layout preemption keeps cards
-     * (ledger_pod_keep). */
-    SELECT_KEPT,
     /* The cards as they are: every reservation counts, no nominated pod does. */
     SELECT_AS_IS,
 };
@@ -99,8 +99,10 @@ static inline uint64_t select_whole(const struct select_view *view)
 /* Takes the request's part of the chosen cards. */
 void select_take(struct select_view *view, const struct request *request,
                  uint64_t chosen);
-/* Takes what the nominated pods that precede `pod` will get. */
-void select_take_nominated(struct select_view *view, const struct select_pod *pod);
+/* Takes what the nominated pods that precede `pod` will get. `later`: the same cards without the
+ * pods that terminate. */
+void select_take_nominated(struct select_view *view, const struct select_view *later,
+                           const struct select_pod *pod);
 
 /* select_cards of the view SELECT_AS_IS. Most requests are decided by the node's sums, without
  * reading its cards. */
@@ -111,11 +113,22 @@ enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod 
  * filter, so a cordoned node is FIT_LATER at best. */
 enum fit select_fit_schedulable(const struct ledger_node *node,
                                 const struct select_pod *pod);
-/* The cards for the bind of the pod: those that are reserved for it, as long as they suit;
- * else cards beside all nominated pods; else beside those with kept cards only. False: it does
- * not fit, or chooses no cards (nvidia.com/gpu). */
+/* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
+ * of lower priority, or for such nominated ones? */
+bool select_takes(const struct ledger_node *node, const struct select_pod *pod);
+/* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it,
+ * as long as they suit; else such that it takes from nobody; else others. False: it does not fit, or chooses no cards
+ * (nvidia.com/gpu). */
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen);
+
+/* One of the reservations on the node that do not hold; NULL: all do. One holds while the node
+ * takes pods (a cordoned one only a pod that was offered it so) and its pod would get just the
+ * reserved cards by select_bind: they are there by UUID, healthy and not listed, large enough, of
+ * the mode, model and links that the request needs, and given to nobody else, neither by
+ * promises, external use and reservations nor by nominations. */
+struct ledger_reservation *select_reservation_lost(const struct ledger *l,
+                                                   const struct ledger_node *node);
 
 /* select_fit_pod for thousands of nodes, by their first cache lines only. FIT_YES, and neither
  * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_NEVER:
@@ -145,11 +158,16 @@ bool select_rows(const struct ledger_node *node, const struct request *request,
 static inline bool select_card_suits(const struct card *card,
                                      const struct request *request)
 {
-    return MUTANT(model_ignored) ||
-           request_accepts_card(request, card->model, card_profile(card),
-                                card_clock_mhz(card));
+    return MUTANT(model_ignored) || request_accepts_card(request, card->kind);
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);
 /* Does the node's label gpushare/mode allow the request? */
 bool select_mode_allows(const struct ledger_node *node, const struct request *request);
+/* Can the node hold the pod to the memory that it requests, as its gpushare/isolation says? */
+static inline bool select_isolation_allows(const struct ledger_node *node,
+                                           const struct request *request)
+{
+    return !request->isolation || (request->isolation & node->isolation) ||
+           MUTANT(isolation_ignored);
+}

@@ -41,6 +41,9 @@ struct entry {
     /* Handles options that print something and exit: returns 1 if it did, 0 if no such
      * option is set, -1 on error. NULL: the program has no such option. */
     int (*once)(const void *config, struct err *err);
+    /* Before the stop: -1 with the reason if the program itself sent SIGTERM because it cannot
+     * go on. The exit status is 1 then. NULL: it never does. */
+    int (*verdict)(void *started, struct err *err);
 };
 
 /* The body of main: parses the options into *config, which must be zeroed, starts the

@@ -14,7 +14,7 @@
  *
  * Calls block the calling thread. They use a pool of easy handles, so that connections
  * and TLS sessions are reused. Streams (long lists, watches) run on a loop, a curl multi
- * handle that belongs to one thread. No redirects, no cookies, no proxy except a
+ * handle that belongs to one thread. A redirect is an error. No cookies, no proxy except a
  * configured one, TLS 1.2 or newer.
  *
  * A request that was written is never sent again on another connection, because the
@@ -37,6 +37,7 @@ struct httpc_config {
     const char *server_name; /* https: name for SNI and certificate verification; NULL:
                                 the host of the URL */
     const char *proxy;       /* NULL: none; the environment is ignored */
+    const char *unix_socket; /* path; NULL: the connection is TCP */
     bool insecure;           /* skip the verification of the server's certificate */
     const char *user_agent;
     int64_t connect_ms; /* timeout of TCP connect and TLS handshake together; 0: 300 s */
@@ -58,7 +59,6 @@ struct httpc_request {
     const char *method;
     const char *path;          /* from '/', with the query, escaped: no space, no '#' */
     const char *authorization; /* header value, or NULL; never logged */
-    const char *accept;        /* NULL: application/json */
     const char *content_type;  /* of the body */
     const char *flag_header; /* name of an extra header, sent with the value 1; or NULL */
     struct span body;
@@ -68,6 +68,10 @@ struct httpc_request {
      * unacknowledged for this time, so that no queued byte is delivered later. Calls
      * only; they use connections of their own. */
     int64_t tcp_user_timeout_ms;
+    /* Calls only; NULL: none. Asked about once a second, and more often while bytes arrive.
+     * True gives the call up, and its connection is closed. Must not block. */
+    bool (*gone)(void *gone_ctx);
+    void *gone_ctx;
     struct clock_deadline send_by; /* do not start sending after this time; checked after
                                       the TLS handshake */
     int64_t stall_ms;              /* streams: fail after this time without a byte */
@@ -87,7 +91,7 @@ void httpc_reply_fini(struct httpc_reply *r);
  * -1: no response; the code of the error gives the reason:
  * - ERR_TIMEOUT: sent, but no complete response within timeout_ms;
  * - ERR_UNAVAILABLE: not sent (no connection, TLS failed, send_by passed), or the
- *   connection was closed before the response was complete: see reply->sent;
+ *   connection was closed before the response was complete, or `gone`: see reply->sent;
  * - ERR_TOO_LARGE: the decompressed body is larger than `max_body`; the status and the
  *   first `max_body` bytes are in the reply;
  * - ERR_INVALID: path or credentials are malformed. */

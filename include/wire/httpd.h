@@ -28,7 +28,9 @@
  * called httpd_trust.
  *
  * With HTTPD_THREADS, requests beyond `handlers` wait for a free one. A listener that is
- * full of them answers the longest-waiting with 503, so that a probe always gets in.
+ * full of them answers the longest-waiting with 503, so that a probe always gets in. A
+ * handler that waits for other requests can hold its own (httpd_hold), so that they run
+ * meanwhile. Running and held requests take at most seven eighths of the connections.
  *
  * The bytes of bodies are counted as they are received. If they reach their limit, the
  * connection with the largest incomplete body is closed in favor of a smaller one; without
@@ -68,12 +70,24 @@ const char *httpd_client_name(const struct httpd_request *req, enum tls_group gr
  * `authorize` after it has verified credentials that are not a certificate. */
 void httpd_trust(const struct httpd_request *req);
 
+/* HTTPD_THREADS, in a handler that is not that of a probe: gives the handler's place among
+ * `handlers` to the next request, once. The connection stays, counts among the connections of
+ * the listener, and is never closed in favor of another. A drain and a stop wait for it as for
+ * a running handler. */
+void httpd_hold(const struct httpd_request *req);
+/* The handler no longer waits for others. It needs no new place. Optional before it returns. */
+void httpd_unhold(const struct httpd_request *req);
+/* In a handler, held or not: whether nobody can get the reply. The client has closed the
+ * connection or its sending side, with plain HTTP or TLS, or has reset it; or httpd_free was
+ * called. One system call, which does not block. */
+bool httpd_client_gone(const struct httpd_request *req);
+
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
     HTTPD_STREAM_MORE,  /* appended data; call fill again when it is sent. No data: call
                            fill again soon, after other connections had their turn */
-    HTTPD_STREAM_WAIT,  /* call fill again after httpd_stream_wake, at the time of
-                           httpd_stream_wake_at, or else after a second */
+    HTTPD_STREAM_WAIT,  /* call fill again after httpd_stream_wake, or else after a
+                           second */
     HTTPD_STREAM_END,   /* the body ends after the appended data */
     HTTPD_STREAM_ABORT, /* send the appended data, then close the connection without
                            ending the body (an HTTP/1.0 client cannot see the difference)
@@ -98,9 +112,6 @@ struct httpd_stream {
 /* Ends the stream's wait, or its next one if it does not wait now. From any thread, but
  * not during or after `close`. Never blocks. */
 void httpd_stream_wake(struct httpd_open_stream *stream);
-/* Only within a `fill` that returns HTTPD_STREAM_WAIT: without an httpd_stream_wake the
- * next call comes at `at_ms` (clock_mono_ms; INT64_MAX: never) or up to a second later. */
-void httpd_stream_wake_at(struct httpd_open_stream *stream, int64_t at_ms);
 
 struct httpd_reply {
     unsigned status;                   /* initially 200 */
@@ -108,10 +119,9 @@ struct httpd_reply {
     struct buf body;                   /* initially empty; the server takes it */
     const struct httpd_stream *stream; /* what follows the body (chunked), or NULL */
     void *stream_ctx;
-    uint64_t stream_length; /* exact bytes of the stream, sent with a Content-Length;
-                                  0: unknown, sent in chunks. A sized stream does not wait */
-    struct span fixed;      /* instead of body: bytes that are valid forever */
-    struct budget *budget;  /* gets `charged` back when the body is sent or dropped;
+    bool stream_finite;    /* the stream ends by itself: a drain waits for that */
+    struct span fixed;     /* instead of body: bytes that are valid forever */
+    struct budget *budget; /* gets `charged` back when the body is sent or dropped;
                                   not with a stream, whose `close` does that. NULL: none */
     uint64_t charged;
     const char *header[6][2]; /* of httpd_add_header; a NULL name ends them */
@@ -121,7 +131,8 @@ struct httpd_reply {
 
 /* Adds a header, at most six. The strings are borrowed until the reply is sent. */
 void httpd_add_header(struct httpd_reply *reply, const char *name, const char *value);
-/* Fills the reply with the status and a JSON object {"error": message}. */
+/* Fills the reply with the status and a JSON object {"error": message}; 503 may be tried again
+ * after a second. */
 void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -159,7 +170,8 @@ struct httpd_limits {
 
 struct httpd_listener_config {
     const char *name;    /* for logs: "verbs" */
-    const char *address; /* IPv4 or IPv6 address */
+    const char *address; /* IPv4 or IPv6 address; "::" is the wildcard of both, or of
+                            IPv4 where the kernel has no IPv6 */
     unsigned port;       /* 0: a free port */
     enum httpd_mode mode;
     /* Its threads yield to others: they run under SCHED_BATCH, so that their wakeups do not
@@ -167,8 +179,8 @@ struct httpd_listener_config {
      * scheduled like any other, and that of another client has a higher nice value. */
     bool yields;
     unsigned connections; /* at most, and a quarter of the descriptors; 0: 1024 */
-    /* HTTPD_THREADS: handlers that run at once; a quarter is reserved for trusted clients.
-     * 0: seven eighths of the connections. */
+    /* HTTPD_THREADS: handlers that run at once, without held ones; a quarter is reserved for
+     * trusted clients. 0: seven eighths of the connections. */
     unsigned handlers;
     /* HTTPD_THREADS: paths of `routes` whose handlers do not block; they run even if
      * `handlers` others do. Ends with NULL; borrowed. NULL: none. */

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "wire/x509.h"
 
 /*
  * The TLS configuration of a listener: certificate, key and certificate authorities for
@@ -71,9 +72,10 @@ int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct spa
  * if there is no problem. */
 void tls_report(struct tls *t, struct buf *out);
 
-/* Appends x509_metric of the certificate in use and of each group; `names` has their labels
+/* Appends x509_sample of the certificate in use and of each group; `names` has their labels
  * (NULL: none), first that of the certificate. */
-void tls_metrics(struct tls *t, const char *const names[1 + TLS_GROUPS], struct buf *out);
+void tls_samples(struct tls *t, enum x509_metric metric,
+                 const char *const names[1 + TLS_GROUPS], struct buf *out);
 
 /* Appends a file of certificate authorities, for a TLS client; checks that it contains a
  * certificate. The error names the file. */

@@ -42,11 +42,16 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err);
 /* As x509_read, and checks that the key belongs to the certificate. `info` may be NULL. */
 int x509_read_pair(struct span cert_pem, struct span key_pem, struct x509_info *info,
                    struct err *err);
-#define X509_METRIC "gpushare_certificate_expiry_timestamp_seconds"
-/* Appends a sample of X509_METRIC with the label `certificate`: when the first certificate of a
- * chain ends, or the last of several authorities (`ca`). Appends nothing if the text has no
- * certificate. */
-void x509_metric(struct buf *out, const char *certificate, struct span pem, bool ca);
+
+/* gpushare_certificate_expiry_timestamp_seconds and gpushare_certificate_lifetime_seconds. */
+enum x509_metric { X509_EXPIRY, X509_LIFETIME, X509_N_METRICS };
+/* Begins the family of the metric. */
+void x509_family(struct buf *out, enum x509_metric metric);
+/* Appends a sample of the metric with the label `certificate`: of the first certificate of a
+ * chain that ends, or of the last of several authorities (`ca`). Appends nothing if the text has
+ * no certificate. */
+void x509_sample(struct buf *out, enum x509_metric metric, const char *certificate,
+                 struct span pem, bool ca);
 /* Whether a certificate of `ca_pem` has issued the first certificate of `cert_pem`, chain
  * included; no time is checked. */
 bool x509_is_issued_by(struct span cert_pem, struct span ca_pem);

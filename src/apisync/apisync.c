@@ -8,20 +8,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/reflector.h"
 #include "kube/body.h"
 
 /* Translates between the core and the API server. */
 
 /* -- lists and watches -- */
-
-enum {
-    /* timeoutSeconds of a watch: 50 to 75 s. Bookmarks do not prove that a watch works:
-     * an API server sends none while no object of the kind changes. The end of a watch
-     * does, at the cost of one request. */
-    WATCH_MIN_S = 50,
-    WATCH_MORE_S = 25,
-    STALL_MS = 90 * 1000, /* longer than any working answer pauses */
-};
 
 /* Pods in a terminal phase hold no cards and are excluded; a pod that enters one is
  * DELETED in the watch. */
@@ -38,21 +30,9 @@ static const char *const paths[CORE_KINDS] = {
 void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
                      struct kube_request *request)
 {
-    cleanup_buf struct buf path = {0};
-    buf_adds(&path, paths[s->kind]);
-    if (s->watch) {
-        uint64_t spread = hash_bytes(0, &s->run, sizeof s->run) % WATCH_MORE_S;
-        list_watch_watch_query(&path, buf_span(&s->in.version),
-                               WATCH_MIN_S + (int64_t)spread);
-    } else {
-        list_watch_list_query(&path, &s->in);
-    }
-    *request = (struct kube_request){
-        .method = "GET",
-        .path = arena_copy(a, buf_span(&path)).p,
-        .gzip = gzip && !s->watch, /* the API server does not compress watches */
-        .stall_ms = STALL_MS,
-    };
+    uint64_t random = hash_bytes(0, &s->run, sizeof s->run);
+    list_watch_request(&s->in, paths[s->kind],
+                       reflector_watch_s(REFLECTOR_WATCH_S, random), gzip, a, request);
 }
 
 static void read_object(void *ctx, struct jread *j, bool gone);
@@ -267,7 +247,6 @@ void apisync_streams_fini(struct apisync_streams *streams)
 
 enum {
     CALL_MS = 5000,
-    LEASE_MS = 2000, /* less than half the time that a lease has left at a renewal */
     /* A Binding: 1 s to connect, its own time limit, and a margin. */
     BIND_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
     RETRY_AFTER_MAX_S = 60,
@@ -305,14 +284,14 @@ void apisync_call(const struct core_output *call, struct arena *a, struct kube_r
         break;
     case CORE_CALL_LEASE_GET:
         r->path = arena_printf(a, LEASES "%s/leases/%s", ns, name);
-        r->timeout_ms = LEASE_MS;
+        r->timeout_ms = call->limit_ms;
         break;
     case CORE_CALL_LEASE_WRITE:
         buf_adds(&body, call->body);
         r->method = call->create ? "POST" : "PATCH";
         r->path = call->create ? arena_printf(a, LEASES "%s/leases", ns)
                                : arena_printf(a, LEASES "%s/leases/%s", ns, name);
-        r->timeout_ms = LEASE_MS;
+        r->timeout_ms = call->limit_ms;
         break;
     case CORE_CALL_NOMINATE:
         body_nomination(&body, span_of(call->uid), span_of(call->node));
@@ -366,7 +345,7 @@ static void read_body(const struct core_output *call, struct span body, struct a
  * DisruptionBudgetCause). */
 static bool is_disruption_budget(struct span body)
 {
-    json_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
+    json_auto_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
     json_t *causes = json_object_get(json_object_get(root, "details"), "causes"), *cause;
     bool found = false;
     size_t i;
@@ -375,7 +354,6 @@ static bool is_disruption_budget(struct span body)
         const char *reason = json_string_value(json_object_get(cause, "reason"));
         found |= reason && !strcmp(reason, "DisruptionBudget");
     }
-    json_decref(root);
     return found;
 }
 

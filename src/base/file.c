@@ -69,15 +69,6 @@ static int write_all(int fd, struct span bytes)
     return fsync(fd);
 }
 
-/* The rename must be durable, too. */
-static void sync_directory(const char *path)
-{
-    cleanup_free char *copy = xstrdup(path);
-    cleanup_close int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        (void)fsync(fd);
-}
-
 int file_write(const char *path, struct span bytes, struct err *err)
 {
     /* Two processes may replace the file at once. */
@@ -90,7 +81,11 @@ int file_write(const char *path, struct span bytes, struct err *err)
         unlink(fresh);
         return rc;
     }
-    sync_directory(path);
+    /* The rename must be durable, too. */
+    cleanup_free char *copy = xstrdup(path);
+    cleanup_close int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0)
+        (void)fsync(folder);
     return 0;
 }
 

@@ -103,16 +103,6 @@ static size_t read_escape(const char *p, size_t n, unsigned *code, const char **
     return len && !*why ? 12 : 0;
 }
 
-/* pos is at a backslash. Consumes the escape; false if it set the state. */
-static bool pass_escape(struct jread *j)
-{
-    const char *why = NULL;
-    unsigned code;
-    size_t n = read_escape(j->data + j->pos, j->n - j->pos, &code, &why);
-    j->pos += n;
-    return n || (why ? set_bad(j, why) : set_truncated(j));
-}
-
 /* pos is at a byte of 0x80 or above. */
 static bool pass_utf8(struct jread *j)
 {
@@ -148,9 +138,13 @@ static bool pass_string(struct jread *j, struct jread_str *out)
             return true;
         }
         if (c == '\\') {
+            const char *why = NULL;
+            unsigned code;
+            size_t n = read_escape(j->data + j->pos, j->n - j->pos, &code, &why);
             escaped = true;
-            if (!pass_escape(j))
-                return false;
+            j->pos += n;
+            if (!n)
+                return why ? set_bad(j, why) : set_truncated(j);
         } else if (c >= 0x80) {
             if (!pass_utf8(j))
                 return false;

@@ -84,16 +84,6 @@ struct log_queue {
     bool writing;       /* the thread still writes lines that it took */
 };
 
-static void report_dropped(struct buf *out, uint64_t dropped)
-{
-    cleanup_buf struct buf msg = {0};
-    buf_printf(&msg, "%llu log lines dropped", (unsigned long long)dropped);
-    log_format(out, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
-               (const struct log_field[]){
-                   LOG_S("reason", "the reader of standard error is too slow"), {0}});
-    buf_addc(out, '\n');
-}
-
 /* False: the descriptor is closed or broken. */
 static bool write_line(struct span line)
 {
@@ -138,7 +128,12 @@ static void take_lines(struct log_queue *q, struct buf *lines)
     q->waiting = *lines;
     *lines = taken;
     if (!lines->n && q->dropped) {
-        report_dropped(lines, q->dropped);
+        cleanup_buf struct buf msg = {0};
+        buf_printf(&msg, "%llu log lines dropped", (unsigned long long)q->dropped);
+        log_format(lines, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
+                   (const struct log_field[]){
+                       LOG_S("reason", "the reader of standard error is too slow"), {0}});
+        buf_addc(lines, '\n');
         q->dropped = 0;
     }
     q->writing = true;
@@ -170,17 +165,6 @@ void log_start(void)
     atomic_store(&queue, q);
 }
 
-static void queue_add(struct log_queue *q, struct span line)
-{
-    pthread_mutex_lock(&q->lock);
-    if (q->waiting.n + line.n > QUEUE_BYTES)
-        q->dropped++;
-    else
-        buf_add_span(&q->waiting, line);
-    pthread_cond_signal(&q->added);
-    pthread_mutex_unlock(&q->lock);
-}
-
 /* Polls, so that adding a line wakes nobody but the thread. */
 void log_flush(void)
 {
@@ -203,7 +187,13 @@ void log_write(enum log_level level, const char *module, const char *msg,
     buf_addc(&line, '\n');
     struct log_queue *q = atomic_load(&queue);
     if (q) {
-        queue_add(q, buf_span(&line));
+        pthread_mutex_lock(&q->lock);
+        if (q->waiting.n + line.n > QUEUE_BYTES)
+            q->dropped++;
+        else
+            buf_add_span(&q->waiting, buf_span(&line));
+        pthread_cond_signal(&q->added);
+        pthread_mutex_unlock(&q->lock);
         return;
     }
     ssize_t n = write(STDERR_FILENO, line.p, line.n);

@@ -56,7 +56,7 @@ static int parse_choice(struct span text, const char *choices, int *out, struct 
                    choices);
 }
 
-static int parse_bool(struct span text, bool *out, struct err *err)
+int opt_parse_bool(struct span text, bool *out, struct err *err)
 {
     int word;
     if (parse_choice(text, "true|false|on|off|yes|no", &word, NULL))
@@ -88,9 +88,11 @@ static int parse_number(const struct opt *o, struct span text, int64_t *out,
 
 const struct opt *opt_next(const struct opt_program *p, const struct opt *o)
 {
-    o = o ? o + 1 : p->table;
-    if (!o->name && o->more)
-        o = o->more;
+    do {
+        o = o ? o + 1 : p->table;
+        if (!o->name && o->more)
+            o = o->more;
+    } while (o->names && !(o->names & p->name_bit));
     return o->name ? o : NULL;
 }
 
@@ -122,10 +124,10 @@ static int set_value(const struct opt *o, void *config, struct span text, struct
         list_add(field, text);
         return 0;
     case OPT_BOOL:
-        return parse_bool(text, field, err);
+        return opt_parse_bool(text, field, err);
     case OPT_SWITCH: {
         bool on = false;
-        if (parse_bool(text, &on, err))
+        if (opt_parse_bool(text, &on, err))
             return -1;
         *(int *)field = on ? OPT_ON : OPT_OFF;
         return 0;

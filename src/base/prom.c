@@ -20,9 +20,8 @@ static const int64_t bounds[PROM_BOUNDS] = {
     250000000,       500000000,       (int64_t)1 * NS, (int64_t)NS * 5 / 2,
     (int64_t)5 * NS, (int64_t)15 * NS};
 
-static const char *const types[] = {[PROM_COUNTER] = "counter",
-                                    [PROM_GAUGE] = "gauge",
-                                    [PROM_HISTOGRAM] = "histogram"};
+static const char *const types[] = {
+    [PROM_COUNTER] = "counter", [PROM_GAUGE] = "gauge", [PROM_HISTOGRAM] = "histogram"};
 
 void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help)
 {
@@ -156,28 +155,22 @@ static int64_t field(const struct buf *stat, int wanted)
     return at ? strtoll(at + 1, NULL, 10) : 0;
 }
 
-static int64_t boot_s(void)
-{
-    cleanup_buf struct buf stat = {0};
-    if (file_read("/proc/stat", STAT_MAX, &stat, NULL) || !stat.n)
-        return 0;
-    const char *at = strstr(stat.p, "\nbtime ");
-    return at ? strtoll(at + strlen("\nbtime "), NULL, 10) : 0;
-}
-
 static void memory_and_start(struct buf *out)
 {
     enum { START = 20, VIRTUAL = 21, RESIDENT = 22 };
-    cleanup_buf struct buf stat = {0};
+    cleanup_buf struct buf stat = {0}, system = {0};
     if (file_read("/proc/self/stat", STAT_MAX, &stat, NULL))
         return;
+    file_read("/proc/stat", STAT_MAX, &system, NULL);
+    const char *boot = system.n ? strstr(system.p, "\nbtime ") : NULL;
+    int64_t boot_s = boot ? strtoll(boot + strlen("\nbtime "), NULL, 10) : 0;
     prom_one(out, "process_virtual_memory_bytes", "Virtual memory size in bytes.",
              field(&stat, VIRTUAL));
     prom_one(out, "process_resident_memory_bytes", "Resident memory size in bytes.",
              field(&stat, RESIDENT) * sysconf(_SC_PAGESIZE));
     prom_one(out, "process_start_time_seconds",
              "Start time of the process since unix epoch in seconds.",
-             boot_s() + field(&stat, START) / sysconf(_SC_CLK_TCK));
+             boot_s + field(&stat, START) / sysconf(_SC_CLK_TCK));
 }
 
 static void descriptors(struct buf *out)

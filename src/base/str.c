@@ -72,6 +72,16 @@ struct span span_trim(struct span s)
     return s;
 }
 
+struct span span_clip(struct span s, size_t max)
+{
+    if (s.n > max) {
+        s.n = max;
+        while (s.n && ((unsigned char)s.p[s.n] & 0xc0) == 0x80)
+            s.n--;
+    }
+    return s;
+}
+
 struct span span_cut(struct span *rest, char sep)
 {
     const char *at = rest->n ? memchr(rest->p, sep, rest->n) : NULL;
@@ -182,11 +192,13 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 
 void buf_add_printable(struct buf *b, struct span s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        unsigned char c = (unsigned char)s.p[i];
-        bool c1 = c == 0xc2 && i + 1 < s.n && (unsigned char)s.p[i + 1] < 0xa0;
-        i += c1;
-        buf_addc(b, c < ' ' || c == 0x7f || c1 ? '?' : (char)c);
+    for (size_t i = 0, n; i < s.n; i += n ? n : 1) {
+        const unsigned char *p = (const unsigned char *)s.p + i;
+        n = utf8_len(p, s.n - i);
+        if (!n || *p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] < 0xa0))
+            buf_addc(b, '?');
+        else
+            buf_add(b, p, n);
     }
 }
 

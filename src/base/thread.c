@@ -168,7 +168,8 @@ void worker_free(struct worker *w)
 {
     if (!w)
         return;
-    LIST_EACH (struct entry, e, &w->queue, link) {
+    LIST_EACH(struct entry, e, &w->queue, link)
+    {
         free(e->job);
         free(e);
     }

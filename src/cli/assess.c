@@ -10,6 +10,7 @@
 #include "cli/defrag.h"
 #include "cli/show.h"
 #include "cli/table.h"
+#include "domain/dialect.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "kube/list_watch.h"
@@ -20,14 +21,15 @@ enum { MIB = 1 << 20, MIB_MAX = NODE_CARD_MIB_MAX };
 #define NODE_MODEL "nvidia.com/gpu.product"
 #define NODE_CARDS "nvidia.com/gpu.count"
 #define NODE_MIB   "nvidia.com/gpu.memory"
-/* Of each container, "UUID,TYPE,MIB,PERCENT:" of each card, and ";". */
-#define HAMI_CARDS "hami.io/vgpu-devices-allocated"
+
+#define SEVERAL_CARDS "uses several cards"
 
 /* All cards of a node have the model of its first, because labels name only one. */
 struct host {
     const struct ledger_node *ledger;
     struct span model;
     int64_t cards, alone; /* all; those that pods hold alone */
+    int64_t total_mib;    /* of its largest card, with what the driver keeps */
     json_t *shared;       /* those that sharing pods hold, as keys */
 };
 
@@ -36,11 +38,13 @@ struct holder {
     struct ledger_pod *pod;
     int64_t used, need;     /* MiB; 0: unknown */
     const char *why, *tied; /* it cannot share; it stays on its node. NULL: it can */
+    json_t *asks;           /* of a pod of HAMi, as ask; NULL */
 };
 
 struct assess {
     const json_t *documents;
     const struct cli_config *config;
+    int64_t unit_mib;
     struct ledger *ledger;
     struct defrag_rules *rules;
     json_t *scvs; /* by name */
@@ -218,13 +222,16 @@ static void read_host(struct assess *a, json_t *o)
     n = n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
     for (int32_t i = 0; i < n; i++) {
         const json_t *own = json_array_get(list, (size_t)i);
-        int64_t mib =
-            own ? bounded(number(own, "totalMemory") - number(own, "reservedMemory"))
-                : label_number(labels, NODE_MIB);
+        int64_t total =
+            own ? bounded(number(own, "totalMemory")) : label_number(labels, NODE_MIB);
+        int64_t mib = bounded(total - number(own, "reservedMemory"));
+        h->total_mib = total > h->total_mib ? total : h->total_mib;
         if (mib)
             cards[scv.n_cards++] = (struct scv_card){
                 .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
     }
+    if (!a->config->unit_mib && session_counts_mib(&node.capacity))
+        a->unit_mib = 1;
     node.mode = NODE_ANY;
     ledger_node_seen(a->ledger, &node, 1);
     ledger_scv_seen(a->ledger, &scv, 1);
@@ -236,44 +243,57 @@ static void read_host(struct assess *a, json_t *o)
     a->n_hosts++;
     if (n)
         count(a, h, "cards", n);
-    json_t *nodes = json_pack("[O]", o);
+    json_auto_t *nodes = json_pack("[O]", o);
     defrag_rules_add_nodes(a->rules, nodes);
-    json_decref(nodes);
 }
 
-/* Notes the cards of an annotation, each a name up to the first comma. Returns the most MiB that
- * HAMi allows the pod on one. */
-static int64_t add_shared(struct host *h, struct span text, char end)
+/* Writes what a pod of HAMi asks of gpushare; *rejected: why gpushare rejects it. */
+static json_t *ask(struct dialect_pod *hami, int64_t size_mib, int64_t total_mib,
+                   bool *rejected)
 {
-    int64_t most = 0, mib;
-    while (text.n) {
-        struct span part = span_cut(&text, end), card = span_cut(&part, ',');
-        for (; card.n && *card.p == ';'; card.n--) /* containers without a card */
-            card.p++;
-        if (card.n)
-            json_object_setn_new(h->shared, card.p, card.n, json_true());
-        span_cut(&part, ',');
-        if (span_i64(span_cut(&part, ','), &mib) && mib > most)
-            most = bounded(mib);
-    }
-    return most;
+    cleanup_buf struct buf text = {0};
+    struct err err = {0};
+    *rejected = dialect_request(hami, &err) || dialect_join(hami, &err);
+    if (*rejected)
+        buf_adds(&text, err.msg);
+    else
+        dialect_write(&text, hami, size_mib, total_mib);
+    return show_json_text(buf_span(&text));
 }
 
-/* Decides whether the pod could share, and gives it to the ledger with what it needs. */
+/* Decides whether the pod could share, and gives it to the ledger with what it needs. `hami`: NULL
+ * unless it asks in HAMi's words. */
 static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *pod,
-                       const struct request *today)
+                       const struct request *today, struct dialect_pod *hami)
 {
     struct holder *p = &a->holders[a->n_holders++];
-    const json_t *annotations = at(o, "metadata", "annotations");
-    struct span hami = session_text(annotations, HAMI_CARDS),
-                ours = session_text(annotations, KEY_MEM_IDX);
-    bool memory = today->kind == REQUEST_MEMORY;
-    int64_t size = h->ledger->largest_mib, limit = add_shared(h, hami, ':');
-    bool alone = !memory && !hami.n;
-    if (memory)
-        limit = today->mib_per_card;
-    add_shared(h, ours, ',');
-    if (!hami.n && !ours.n)
+    struct span ours = session_text(at(o, "metadata", "annotations"), KEY_MEM_IDX);
+    int64_t size = h->ledger->largest_mib, limit = 0;
+    bool alone = today->kind != REQUEST_MEMORY;
+    struct dialect_promise promise = {0};
+    uint32_t cards = today->cards;
+    bool rejected = false;
+    if (!alone)
+        limit = request_mib(today, size);
+    if (hami) {
+        p->asks = ask(hami, size, h->total_mib, &rejected);
+        cards = rejected ? cards : hami->cards;
+        alone = hami->alone;
+        limit = dialect_mib(hami, size, h->total_mib);
+        dialect_promise(hami, pod->node, &promise, NULL);
+        for (size_t i = 0; i < promise.n; i++) {
+            const struct dialect_share *s = &promise.shares[i];
+            limit = i && limit > s->mib ? limit : s->mib;
+            alone = s->cores == REQUEST_CORE;
+            json_object_setn_new(h->shared, s->uuid.p, s->uuid.n, json_true());
+        }
+        limit = limit < size ? limit : 0; /* a whole card says nothing about the need */
+    }
+    for (struct span rest = ours; rest.n;) {
+        struct span card = span_cut(&rest, ',');
+        json_object_setn_new(h->shared, card.p, card.n, json_true());
+    }
+    if (!promise.n && !ours.n)
         h->alone += today->cards;
     p->host = h;
     p->used = used(a->used, pod->meta.ns, pod->meta.name, 0);
@@ -281,47 +301,71 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
         p->used = used(a->used_cards, pod->meta.ns, pod->meta.name, 0);
     p->need = p->used ? p->used + (p->used * a->config->headroom + 99) / 100 : limit;
     p->tied = defrag_rules_ties(json_object_get(o, "spec"));
-    p->why = !size              ? "the memory of its node's cards is unknown"
-             : today->cards > 1 ? "uses several cards"
-             : !p->need         ? "its memory was not measured"
-             : p->need > size   ? "needs more than a card with the head room"
-                                : NULL;
+    p->why = !size            ? "the memory of its node's cards is unknown"
+             : rejected       ? json_string_value(p->asks)
+             : cards > 1      ? SEVERAL_CARDS
+             : !p->need       ? "its memory was not measured"
+             : p->need > size ? "needs more than a card with the head room"
+                              : NULL;
     int64_t mib = p->why ? size : p->need;
     const struct request r = {.kind = REQUEST_MEMORY,
-                              .cards = today->cards,
-                              .units = mib * today->cards,
+                              .cards = cards,
+                              .units = mib * cards,
                               .mib_per_card = mib,
                               .ignores_links = true};
     pod->node = (struct span){0};
     p->pod = ledger_pod_add(a->ledger, pod, &r, NULL);
     count(a, h, "pods", 1);
     count(a, h, "podsThatCouldShare", !p->why);
-    json_t *pods = json_pack("[O]", o);
+    json_auto_t *pods = json_pack("[O]", o);
     defrag_rules_add_pods(a->rules, a->ledger, pods);
-    json_decref(pods);
+}
+
+/* A row for a pod of HAMi that has no node yet. */
+static void add_pending(struct assess *a, const struct pod *pod, struct dialect_pod *hami)
+{
+    cleanup_buf struct buf key = {0};
+    bool rejected;
+    json_t *asks = ask(hami, 0, 0, &rejected);
+    bool several = !rejected && hami->cards > 1, no = rejected || hami->alone || several;
+    buf_printf(&key, "%.*s/%.*s", SPAN_ARG(pod->meta.ns), SPAN_ARG(pod->meta.name));
+    json_object_set_new(
+        a->pods, key.p,
+        json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
+                  several ? json_string(SEVERAL_CARDS) : json_incref(asks), "asks",
+                  asks));
 }
 
 static void read_pod(struct assess *a, json_t *o)
 {
-    const struct request_rules rules = {.unit_mib = a->config->unit_mib ?: 1024};
+    const struct request_rules rules = {.unit_mib = a->unit_mib};
     cleanup_arena struct arena scratch = {0};
     struct request today = {0};
+    struct dialect_pod hami;
     struct pod pod = {0};
-    struct jread j;
+    struct jread j, again;
     size_t i = 0;
     reread(&j, &scratch, o);
+    again = j;
     pod_read(&j, &scratch, &pod);
+    dialect_read(&again, &scratch, &dialect_hami, &hami);
     struct limits limits = limits_of(&pod);
     if (request_of(&pod, &rules, &scratch, &today, NULL))
         request_of_limits(&limits, &rules, &today);
-    if (!pod.node.n || pod_is_terminal(&pod) || ledger_pod_find(a->ledger, pod.meta.uid))
+    if (pod_is_terminal(&pod) || ledger_pod_find(a->ledger, pod.meta.uid))
         return;
+    if (!pod.node.n) {
+        if (hami.certain)
+            add_pending(a, &pod, &hami);
+        return;
+    }
     if (today.kind == REQUEST_NONE)
         ledger_nongpu_seen(a->ledger, pod.meta.uid, pod.node, &pod.requests, 1);
     while (i < a->n_hosts && !span_eq(a->hosts[i].ledger->name, pod.node))
         i++;
     if (i < a->n_hosts && today.kind != REQUEST_NONE)
-        add_holder(a, &a->hosts[i], o, &pod, &today);
+        add_holder(a, &a->hosts[i], o, &pod, &today,
+                   hami.certain && today.kind == REQUEST_DEVICES ? &hami : NULL);
 }
 
 /* -- the cards that they need -- */
@@ -379,14 +423,15 @@ static void place_all(struct assess *a)
     for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
         cleanup_buf struct buf key = {0};
         buf_printf(&key, "%.*s/%.*s", SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
-        json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*}", "node",
+        json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*,s:o*}", "node",
                                 show_json_text(p->host->ledger->name), "usedMiB",
                                 p->used ? json_integer(p->used) : NULL, "neededMiB",
                                 p->need ? json_integer(p->need) : NULL, "couldShare",
                                 p->why    ? "no"
                                 : p->tied ? "on its node"
                                           : "yes",
-                                "reason", p->why ? p->why : p->tied);
+                                "reason", p->why ?: p->tied ?: json_string_value(p->asks),
+                                "asks", p->asks);
         json_object_set_new(a->pods, key.p, row);
         if (!place(a, p))
             count(a, p->host, "cardsNeeded", p->pod->request->cards);
@@ -431,6 +476,7 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     static const struct ledger_settings settings = {.unit_mib = 1};
     struct assess a = {.documents = documents,
                        .config = c,
+                       .unit_mib = c->unit_mib ?: 1024,
                        .ledger = ledger_new(&settings, 1),
                        .rules = defrag_rules_new(),
                        .scvs = json_object(),
@@ -490,10 +536,9 @@ static int ask_prometheus(json_t *documents, const struct cli_config *c, struct 
     cleanup_buf struct buf path = {0};
     struct session s = {.config = c,
                         .client = kube_client_at(c->prometheus, NULL, NULL, err)};
-    unsigned status;
     buf_adds(&path, "/api/v1/query?query=");
     list_watch_escape(&path, SPAN(QUERY));
-    json_t *answer = s.client ? session_get(&s, path.p, &status, err) : NULL;
+    json_t *answer = s.client ? session_get(&s, path.p, err) : NULL;
     kube_client_free(s.client);
     return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;
 }
@@ -514,8 +559,8 @@ static int read_files(json_t *documents, const struct cli_config *c, struct err 
 
 static int read_cluster(json_t *documents, struct session *s, struct err *err)
 {
-    s->client = kube_connect_in(s->config->kubeconfig, s->config->context, &s->ns, err);
-    return !s->client || session_list(s, "/api/v1/nodes", add_page, documents, err) ||
+    return session_connect(s, err) ||
+                   session_list(s, "/api/v1/nodes", add_page, documents, err) ||
                    session_list(s, "/api/v1/pods", add_page, documents, err) ||
                    (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
                                  documents, err) &&
@@ -528,12 +573,10 @@ static int read_cluster(json_t *documents, struct session *s, struct err *err)
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
 {
     const struct cli_config *c = s->config;
-    json_t *documents = json_array();
-    int rc = c->from.n ? read_files(documents, c, err) : read_cluster(documents, s, err);
-    if (!rc && c->prometheus)
-        rc = ask_prometheus(documents, c, err);
-    if (!rc)
-        rc = assess_write(out, documents, c, colors, err);
-    json_decref(documents);
-    return rc;
+    json_auto_t *documents = json_array();
+    return (c->from.n ? read_files(documents, c, err)
+                      : read_cluster(documents, s, err)) ||
+                   (c->prometheus && ask_prometheus(documents, c, err))
+               ? -1
+               : assess_write(out, documents, c, colors, err);
 }

@@ -13,6 +13,10 @@
  * tolerations, CPU and memory. A pod with a constraint that is not checked here (defrag_rules_ties)
  * stays on its node. The others are placed with placement/select.h, the largest first, on the cards
  * that are in use, and on an empty card only if none of these fits.
+ *
+ * Pods of HAMi (domain/dialect.h) have a member `asks`: the request in both languages, or why
+ * gpushare rejects it. It is also the reason of those that could share. Pending ones have a row,
+ * and count nowhere.
  */
 
 /* Appends the result. `documents`: an array of lists of Nodes, Pods and Scvs, and of answers of

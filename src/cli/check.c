@@ -9,7 +9,9 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "base/opt.h"
 #include "cli/show.h"
+#include "domain/diagnosis.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "view/inspect.h"
@@ -40,90 +42,31 @@ __attribute__((format(printf, 3, 4))) static void add_line(struct check *c, bool
 #define differs(c, ...) add_line(c, false, __VA_ARGS__)
 #define note(c, ...)    add_line(c, true, __VA_ARGS__)
 
-static void check_card(struct check *c, const struct card *card)
+static void differ(void *ctx, const struct disagreement *d)
 {
-    if (card->overcommitted && card->promised_mib > card->total_mib)
-        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
-                card->index, card->total_mib, card->promised_mib);
-    else if (card->overcommitted && card->compute_promised > REQUEST_CORE)
-        differs(c, "GPU%" PRId32 ": %u %% of its compute are promised", card->index,
-                card->compute_promised);
-    else if (card->overcommitted)
-        differs(c, "GPU%" PRId32 " is promised as a whole card and also to other pods",
-                card->index);
-    if (card_is_duplicate(c->node, (uint32_t)(card - c->node->cards)))
-        differs(c,
-                "GPU%" PRId32 " has UUID %.*s, which its Scv gives to another card, too",
-                card->index, SPAN_ARG(card->uuid));
-    if (card_has_external_use(card))
-        differs(c,
-                "GPU%" PRId32 ": processes outside Kubernetes use %" PRId64
-                " MiB more than the tolerance",
-                card->index, card_external_mib(card));
-    if (card->overuse_mib)
-        differs(c,
-                "GPU%" PRId32 ": pods use %" PRId32
-                " MiB more than their promises and the tolerance",
-                card->index, card->overuse_mib);
+    struct check *c = ctx;
+    cleanup_buf struct buf text = {0};
+    disagreement_write(&text, c->node, d);
+    if (text.n)
+        differs(c, "%s", text.p);
 }
 
-/* kube-scheduler uses the Node's capacity, and an autoscaler judges the next node of the
- * group by the cards that it names. */
-static void check_object(struct check *c)
+/* An autoscaler judges the next node of the group by the cards that it names. */
+static void check_named(struct check *c)
 {
     const struct cluster_state_node *object =
         cluster_state_find(c->cs, CORE_NODES, c->node->name);
     const struct ledger_node *node = c->node;
-    cleanup_buf struct buf capacity = {0};
-    if (!object)
-        return;
-    show_capacity(&capacity, c->cs, node);
-    if (capacity.n)
-        differs(c, "%s", capacity.p);
-    if (node->source == SOURCE_SCV && node->state != NODE_SCV_DAMAGED &&
-        !ledger_capacity_matches(node, 0, object->capacity.cards))
-        differs(c,
-                "capacity is %" PRId64 " " KEY_GPU_COUNT ", but its Scv lists %" PRIu32
-                " cards",
-                object->capacity.cards, node->n_cards);
-    if (object->named_invalid)
+    if (object && object->named_invalid)
         differs(c, KEY_CARDS " is not of the form 4x16384MiB, or label and annotation "
                              "differ");
-    if (object->named.n && node->source == SOURCE_SCV && node->n_cards &&
+    if (object && object->named.n && node->source == SOURCE_SCV && node->n_cards &&
         !ledger_matches_template(&object->named, node))
         differs(c,
                 KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
                           " cards, GPU%" PRId32 " with %" PRId64 " MiB",
                 object->named.n, object->named.mib, node->n_cards, node->cards[0].index,
                 node->cards[0].total_mib);
-}
-
-static void check_pod(struct check *c, const struct ledger_pod *pod)
-{
-    cleanup_buf struct buf why = {0};
-    bool only_cards;
-    if (ledger_pod_is_forged(c->node, pod, &why, &only_cards))
-        differs(c, "pod %.*s/%.*s: %s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name), why.p);
-    if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
-        return;
-    int64_t unit = ledger_pod_other_unit(pod);
-    if (unit)
-        differs(c,
-                "pod %.*s/%.*s has a promise in units of %" PRId64 " MiB, but one unit "
-                "of " KEY_GPU_MEM " is %" PRId64 " MiB",
-                SPAN_ARG(pod->ns), SPAN_ARG(pod->name), unit, c->unit);
-    if (!pod->n_shares && (c->node->n_cards != 1 || pod->request->by_label))
-        differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
-                SPAN_ARG(pod->name));
-    ARRAY_EACH_ITEM(const struct ledger_share, s, pod->shares, pod->n_shares)
-    {
-        if (s->on < 0)
-            differs(c,
-                    "pod %.*s/%.*s has a promise of %" PRId64 " MiB on GPU%" PRId32
-                    "%s%.*s, which the node does not have",
-                    SPAN_ARG(pod->ns), SPAN_ARG(pod->name), s->mib, s->card,
-                    s->uuid.n ? " " : "", SPAN_ARG(s->uuid));
-    }
 }
 
 static const struct ledger_pod *find_pod(const struct ledger_node *node, struct span ns,
@@ -171,6 +114,7 @@ static void check_node(struct check *c, struct arena *a)
 {
     const struct cluster_state_scv *scv =
         cluster_state_find(c->cs, CORE_SCVS, c->node->name);
+    const struct ledger *l = cluster_state_ledger(c->cs);
     cleanup_buf struct buf why = {0}, heartbeat = {0};
     const struct ledger_pod **pods;
     size_t n = view_sort_pods(c->node->pods, a, &pods);
@@ -180,16 +124,10 @@ static void check_node(struct check *c, struct arena *a)
         note(c, "%s", heartbeat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
         differs(c, "%s", why.p);
-    if (c->node->unknown_listed_card >= 0)
-        differs(c,
-                "ConfigMap " KEY_UNHEALTHY_PREFIX "%.*s lists GPU%" PRId32
-                ", which the node does not have",
-                SPAN_ARG(c->node->name), c->node->unknown_listed_card);
-    for (uint32_t i = 0; i < c->node->n_cards; i++)
-        check_card(c, &c->node->cards[i]);
-    check_object(c);
+    diagnosis_node(l, c->node, differ, c);
+    check_named(c);
     for (size_t i = 0; i < n; i++)
-        check_pod(c, pods[i]);
+        diagnosis_pod(l, pods[i], differ, c);
     for (size_t i = 0; scv && i < scv->scv.n_held; i++)
         check_allocation(c, &scv->scv.held[i]);
 }
@@ -328,7 +266,8 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
     const json_t *list = json_object_get(view, "nodes"), *item;
-    const char *error = json_string_value(json_object_get(view, "error"));
+    const char *error = json_string_value(json_object_get(view, "error"))
+                            ?: json_string_value(json_object_get(view, "staleReason"));
     size_t n = show_nodes(l, node, &a, &nodes), i;
     int64_t unit;
     if (!json_is_array(list) || error) {
@@ -383,6 +322,89 @@ size_t check_isolation(struct buf *out, const struct cluster_state *cs,
     return c.n;
 }
 
+/* -- the programs of the nodes -- */
+
+enum writer { WRITER_NONE, WRITER_AGENT, WRITER_NODE, WRITER_MAYBE };
+
+/* Whether the pod runs a program that writes the Scv of its node, and which. MAYBE: gpushare-node,
+ * if the command of the image or of a shell, or a file of options, says so. */
+static enum writer writer_of(const json_t *pod)
+{
+    const json_t *meta = json_object_get(pod, "metadata"),
+                 *spec = json_object_get(pod, "spec"), *word,
+                 *run = json_array_get(json_object_get(spec, "containers"), 0);
+    struct span phase = session_text(json_object_get(pod, "status"), "phase");
+    struct span component = session_text(json_object_get(meta, "labels"), "component");
+    json_auto_t *words = json_array();
+    json_array_extend(words, json_object_get(run, "command"));
+    size_t i;
+    struct span program = {0},
+                path = span_of(json_string_value(json_array_get(words, 0)));
+    while (path.p)
+        program = span_cut(&path, '/');
+    bool known = span_eq(program, SPAN("gpushare-node")), given = false;
+    enum writer with = known ? WRITER_NODE : WRITER_MAYBE, writer = with;
+    if (json_object_get(meta, "deletionTimestamp") || span_eq(phase, SPAN("Failed")) ||
+        span_eq(phase, SPAN("Succeeded")))
+        return WRITER_NONE;
+    if (!known && span_eq(component, SPAN("scv-agent")))
+        return WRITER_AGENT;
+    if (!known && (!span_eq(component, SPAN("gpushare-device-plugin")) ||
+                   span_eq(program, component)))
+        return WRITER_NONE;
+    json_array_extend(words, json_object_get(run, "args"));
+    json_array_foreach(words, i, word)
+    {
+        struct span value = span_of(json_string_value(word)),
+                    name = span_cut(&value, '=');
+        bool on = true;
+        if (span_eq(name, SPAN("--publish"))) {
+            bool unread = value.p && opt_parse_bool(value, &on, NULL);
+            writer = unread ? WRITER_MAYBE : on ? with : WRITER_NONE;
+            given = true;
+        } else if (!given && span_eq(name, SPAN("--config"))) {
+            writer = WRITER_MAYBE;
+        }
+    }
+    return writer;
+}
+
+/* `kubectl apply` of a newer release removes no scv-agent. */
+size_t check_publishers(struct buf *out, const struct cluster_state *cs,
+                        const json_t *pods, struct span node)
+{
+    struct check c = {.out = out, .cs = cs};
+    const json_t *list = json_object_get(pods, "items"), *agent, *other;
+    size_t i, k;
+    if (!list)
+        note(&c,
+             "pods cannot be read: it is not known whether two programs write an Scv");
+    json_array_foreach(list, i, agent)
+    {
+        const json_t *meta = json_object_get(agent, "metadata");
+        struct span on = session_text(json_object_get(agent, "spec"), "nodeName");
+        c.node = ledger_node_find(cluster_state_ledger(cs), on);
+        if (!c.node || (node.n && !span_eq(node, on)) || writer_of(agent) != WRITER_AGENT)
+            continue;
+        json_array_foreach(list, k, other)
+        {
+            bool here =
+                span_eq(session_text(json_object_get(other, "spec"), "nodeName"), on);
+            enum writer writer = here ? writer_of(other) : WRITER_NONE;
+            bool maybe = writer == WRITER_MAYBE;
+            if (writer >= WRITER_NODE)
+                add_line(&c, maybe,
+                         "pod %.*s/%.*s writes the Scv, as gpushare-node %s: delete "
+                         "DaemonSet scv-agent of the older release (docs/install.md)",
+                         SPAN_ARG(session_text(meta, "namespace")),
+                         SPAN_ARG(session_text(meta, "name")),
+                         maybe ? "may, whose command or --config cannot be read here"
+                               : "does");
+        }
+    }
+    return c.n;
+}
+
 /* -- all -- */
 
 enum {
@@ -395,15 +417,16 @@ enum {
  * counts only if it remains. */
 int check_run(struct buf *out, struct session *s, struct span node, struct err *err)
 {
-    json_t *view = NULL;
+    json_auto_t *view = NULL;
     struct err why = {0}, unread;
-    unsigned status;
     size_t found = 0, in_view = 1;
     if (node.n && !ledger_node_find(cluster_state_ledger(s->state), node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(node));
-    json_t *events = session_get(
+    json_auto_t *events = session_get(
         s, "/apis/events.k8s.io/v1/events?fieldSelector=reason=GPUIsolationFailed",
-        &status, &unread);
+        &unread);
+    json_auto_t *pods =
+        session_get(s, "/api/v1/pods?labelSelector=app%3Dgpushare", &unread);
     for (int i = 0; i < COMPARISONS && in_view; i++) {
         buf_clear(out);
         json_decref(view);
@@ -414,13 +437,13 @@ int check_run(struct buf *out, struct session *s, struct span node, struct err *
         found = session_write_outage(out, s, view); /* first, and one difference */
         found += check_cluster(out, s->state, node);
         found += check_isolation(out, s->state, events, node);
+        found += check_publishers(out, s->state, pods, node);
         if (view)
             in_view = check_extender(out, s->state, view, node);
         found += in_view;
         if (in_view)
             session_wait(s, RECHECK_MS);
     }
-    json_decref(events);
     if (!view && why.code != ERR_NONE) {
         *err = why;
         return err_wrap(err, "--extender %s", s->config->extender);
@@ -431,6 +454,5 @@ int check_run(struct buf *out, struct session *s, struct span node, struct err *
         buf_adds(out, "no differences");
     buf_adds(out, view ? "; compared with the extender\n"
                        : "; not compared with the extender (see --extender)\n");
-    json_decref(view);
     return found > 0;
 }

@@ -27,6 +27,11 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
 size_t check_isolation(struct buf *out, const struct cluster_state *cs,
                        const json_t *events, struct span node);
 
+/* Nodes with an scv-agent of 1.0 beside gpushare-node, which writes the same Scv and Lease. `pods`: a
+ * list of the pods of gpushare; NULL: they cannot be read. */
+size_t check_publishers(struct buf *out, const struct cluster_state *cs,
+                        const json_t *pods, struct span node);
+
 /* All, with the extender's view if --extender names one. 1: there are differences. 0: none.
  * -1: an error. `s` is loaded. */
 int check_run(struct buf *out, struct session *s, struct span node, struct err *err);

@@ -99,11 +99,30 @@ void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names
     opt_free(&cli_program, &config);
 }
 
+/* As session_load; says why there is nothing to show. */
+static int load(struct cli_run *r, struct err *err)
+{
+    int rc = session_load(&r->session, err);
+    uint32_t cards = 0;
+    if (rc)
+        return rc;
+    const struct ledger *l = cluster_state_ledger(r->session.state);
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++)
+        cards += ledger_node_at(l, i) ? ledger_node_at(l, i)->n_cards : 0;
+    if (!cards)
+        fprintf(stderr,
+                "%s: no node has cards; nodes with GPUs need the label gpushare=true or "
+                "nvidia.com/gpu.present=true, and a pod of gpushare-node (DaemonSet "
+                "gpushare-device-plugin-ds; docs/install.md)\n",
+                cli_program.name);
+    return 0;
+}
+
 enum { EXIT_NO_PLAN = 2, EXIT_DIFFERENCES = 2 };
 
 static int cli_check(struct cli_run *r, struct err *err)
 {
-    if (session_load(&r->session, err))
+    if (load(r, err))
         return -1;
     int found = check_run(&r->out, &r->session, r->node, err);
     return found < 0 || entry_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
@@ -111,28 +130,23 @@ static int cli_check(struct cli_run *r, struct err *err)
 
 /* explain */
 
-/* Reads "pod [NAMESPACE/]NAME" or "pod/[NAMESPACE/]NAME" after the command. False: the
- * arguments are others. */
+/* Reads "[pod] [NAMESPACE/]NAME" or "pod/[NAMESPACE/]NAME" after the command; also "po" and
+ * "pods". False: the arguments are others. */
 static bool read_pod_name(const struct cli_run *r, struct span *ns, struct span *name)
 {
     const struct opt_list *args = &r->session.config->args;
     *name = span_of(args->n > 1 ? args->items[1] : NULL);
-    *ns = (struct span){0};
-    if (span_starts(*name, SPAN("pod/")) && args->n == 2)
-        span_cut(name, '/');
-    else if ((span_eq(*name, SPAN("pod")) || span_eq(*name, SPAN("pods"))) &&
-             args->n == 3)
-        *name = span_of(args->items[2]);
-    else
+    struct span rest = *name, type = span_cut(&rest, '/');
+    bool typed = span_eq(type, SPAN("pod")) || span_eq(type, SPAN("pods")) ||
+                 span_eq(type, SPAN("po"));
+    if (args->n > 3 || (args->n == 3 && (!typed || rest.p)))
         return false;
-    if (memchr(name->p, '/', name->n))
+    if (typed)
+        *name = args->n == 3 ? span_of(args->items[2]) : rest;
+    *ns = (struct span){0};
+    if (name->n && memchr(name->p, '/', name->n))
         *ns = span_cut(name, '/');
-    return true;
-}
-
-static struct span default_namespace(const struct cli_run *r)
-{
-    return span_of(r->session.config->ns ? r->session.config->ns : r->session.ns);
+    return name->n > 0;
 }
 
 static int cli_explain(struct cli_run *r, struct err *err)
@@ -141,10 +155,10 @@ static int cli_explain(struct cli_run *r, struct err *err)
     if (!read_pod_name(r, &ns, &name))
         return err_set(err, ERR_INVALID,
                        "invalid arguments; expected explain pod [NAMESPACE/]NAME");
-    if (session_load(&r->session, err))
+    if (load(r, err))
         return -1;
-    if (!ns.n)
-        ns = default_namespace(r);
+    if (!ns.n && !(ns = span_of(session_namespace(&r->session, err))).n)
+        return -1;
     bool colors = cli_has_colors(r->session.config);
     int rc = explain_run(&r->out, &r->session, ns, name, colors, err);
     if (r->session.view_error.code != ERR_NONE) /* reservations are unknown */
@@ -168,8 +182,9 @@ static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
     const struct cluster_state *cs = r->session.state;
     cleanup_arena struct arena a = {0};
     struct defrag_plan_result plan;
-    if (goal->name.n && !goal->ns.n)
-        goal->ns = default_namespace(r);
+    if (goal->name.n && !goal->ns.n &&
+        !(goal->ns = span_of(session_namespace(&r->session, err))).n)
+        return -1;
     if (!goal->name.n) {
         int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
         int64_t cards = c->cards ? c->cards : 1, mib = (c->memory + MIB - 1) / MIB;
@@ -209,7 +224,7 @@ static int cli_defrag(struct cli_run *r, struct err *err)
             "with --cards, --memory or both");
     if (c->apply && c->format == SHOW_JSON)
         return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
-    if (session_load(&r->session, err))
+    if (load(r, err))
         return -1;
     struct defrag_rules *rules = defrag_rules_new();
     int rc = plan_moves(r, rules, &goal, err);
@@ -222,8 +237,8 @@ enum {
     AGES_MS = 10 * 1000, /* interval at which --watch updates ages on a terminal */
 };
 
-/* Renders the state once. -1: no such node; *missing: no such node, with --classic. */
-static int render(struct cli_run *r, bool *missing, struct err *err)
+/* Renders the state once. -1: no such node; 1: no such node, with --classic. */
+static int render(struct cli_run *r, struct err *err)
 {
     const struct cli_config *c = r->session.config;
     const struct cluster_state *cs = r->session.state;
@@ -235,56 +250,56 @@ static int render(struct cli_run *r, bool *missing, struct err *err)
                         .usage = r->usage,
                         .ns = span_of(r->usage ? c->ns : NULL),
                         .now_s = clock_wall_ns() / 1000000000};
-    *missing = false;
-    if (c->classic) {
-        *missing = !classic_write(&r->out, cs, r->node, c->details);
-        return 0;
-    }
+    if (c->classic)
+        return !classic_write(&r->out, cs, r->node, c->details);
     if (!show_write(&r->out, cs, &show))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     return 0;
 }
 
-/* Runs until an error, such as a closed standard output. */
+/* Runs until an error, such as a closed standard output or an expired login. */
 static int watch(struct cli_run *r, struct err *err)
 {
-    bool terminal = isatty(STDOUT_FILENO) != 0, missing, first = true;
-    bool tables = !r->session.config->classic && r->session.config->format != SHOW_JSON;
-    struct err why;
+    struct session *s = &r->session;
+    bool terminal = isatty(STDOUT_FILENO) != 0, first = true;
+    bool tables = s->config->format != SHOW_JSON && (terminal || !s->config->classic);
     for (;;) {
         int64_t rendered_ms = clock_mono_ms();
         if (terminal)
             buf_adds(&r->out, "\033[H\033[2J");
         else if (!first)
             buf_addc(&r->out, '\n');
-        if (render(r, &missing, err))
+        if (render(r, err) < 0)
             return -1;
-        if (tables && cluster_state_check_fresh(r->session.state, &why))
-            table_line(&r->out, "! not up to date: %s", why.msg);
+        if (tables && s->stale.n)
+            table_line(&r->out, "! %.*s", SPAN_ARG(buf_span(&s->stale)));
         if (entry_print(&r->out, err))
             return -1;
         first = false;
-        uint64_t seen = cluster_state_generation(r->session.state);
+        int changed = 0;
+        uint64_t seen = cluster_state_generation(s->state);
         int64_t at;
         do {
-            session_wait(&r->session, REDRAW_MS);
+            session_wait(s, REDRAW_MS);
             at = clock_mono_ms();
+            changed |= session_check_current(s, err);
+            if (changed < 0)
+                return -1;
+            terminal &= !s->kubectl_spoke;
         } while (at < rendered_ms + REDRAW_MS ||
-                 (cluster_state_generation(r->session.state) == seen &&
+                 (!changed && cluster_state_generation(s->state) == seen &&
                   !(terminal && at >= rendered_ms + AGES_MS)));
     }
 }
 
 static int show(struct cli_run *r, struct err *err)
 {
-    bool missing = false;
-    if (session_load(&r->session, err))
+    if (load(r, err))
         return -1;
     if (r->session.config->watch)
         return watch(r, err);
-    if (render(r, &missing, err) || entry_print(&r->out, err))
-        return -1;
-    return missing;
+    int rc = render(r, err);
+    return rc < 0 || entry_print(&r->out, err) ? -1 : rc;
 }
 
 static int serve(struct cli_run *r, struct err *err)
@@ -320,9 +335,9 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     quick.timeout_ms = 3000;
     if (session_load(&r.session, &err) == 0) {
         const struct cluster_state *cs = r.session.state;
-        struct span own = memchr(prefix.p, '/', prefix.n)
+        struct span own = !pods || memchr(prefix.p, '/', prefix.n)
                               ? (struct span){0}
-                              : span_of(quick.ns ? quick.ns : r.session.ns);
+                              : span_of(session_namespace(&r.session, &err));
         size_t n =
             pods ? cluster_state_pods(cs, &a, &all) : cluster_state_nodes(cs, &a, &nodes);
         for (size_t i = 0; i < n; i++) {

@@ -31,7 +31,57 @@ static int parse_percent(struct span text, void *field, struct err *err)
                    SPAN_ARG(text));
 }
 
+/* As for kubectl, a number without a unit is seconds. */
+static int parse_timeout(struct span text, void *field, struct err *err)
+{
+    enum { MIN_MS = 100, MAX_S = 24 * 3600 };
+    int64_t *ms = field, seconds;
+    if (span_i64(text, &seconds) && seconds >= 0 && seconds <= MAX_S)
+        *ms = seconds * 1000;
+    else if (opt_parse_duration(text, ms, err))
+        return -1;
+    if (*ms == 0 || (*ms >= MIN_MS && *ms <= MAX_S * 1000))
+        return 0;
+    return err_set(err, ERR_INVALID, "\"%.*s\" is neither 0 nor within %d ms..%d s",
+                   SPAN_ARG(text), MIN_MS, MAX_S);
+}
+
 #define OPT_CONFIG struct cli_config
+
+const struct opt config_kubectl[] = {
+    OPT_STRING("as", kubectl.as, "NAME", NULL,
+               "User that kubectl impersonates; default: that of the kubeconfig."),
+    OPT_LIST("as-group", kubectl.as_groups, "NAME",
+             "Group that kubectl impersonates; repeatable; default: none."),
+    OPT_STRING("as-uid", kubectl.as_uid, "UID", NULL,
+               "UID that kubectl impersonates; default: none."),
+    OPT_LIST("as-user-extra", kubectl.as_extra, "KEY=VALUE",
+             "Attribute of the impersonated user; repeatable; default: none."),
+    OPT_STRING("certificate-authority", kubectl.ca, "FILE", NULL,
+               "CAs of the API server's certificate; default: those of the kubeconfig."),
+    OPT_STRING("client-certificate", kubectl.cert, "FILE", NULL,
+               "Certificate of the user; default: that of the kubeconfig."),
+    OPT_STRING("client-key", kubectl.key, "FILE", NULL,
+               "Key of the user's certificate; default: that of the kubeconfig."),
+    OPT_STRING("cluster", kubectl.cluster, "NAME", NULL,
+               "Cluster of the kubeconfig; default: that of the context."),
+    OPT_BOOL("insecure-skip-tls-verify", kubectl.insecure, "off",
+             "Accept every certificate of the API server."),
+    OPT_STRING("password", kubectl.password, "TEXT", NULL,
+               "Password of basic authentication; default: that of the kubeconfig."),
+    OPT_STRING("server", kubectl.server, "URL", NULL,
+               "API server; default: that of the kubeconfig.", .letter = 's'),
+    OPT_STRING("tls-server-name", kubectl.server_name, "NAME", NULL,
+               "Name in the API server's certificate; default: the host of its URL."),
+    OPT_STRING("token", kubectl.token, "TEXT", NULL,
+               "Bearer token, readable in the list of processes; default: that of the "
+               "kubeconfig."),
+    OPT_STRING("user", kubectl.user, "NAME", NULL,
+               "User of the kubeconfig; default: that of the context."),
+    OPT_STRING("username", kubectl.username, "NAME", NULL,
+               "Name of basic authentication; default: that of the kubeconfig."),
+    {0},
+};
 
 static const struct opt table[] = {
     OPT_CHOICE("output", format, "table|wide|json", "table", "Output format.",
@@ -48,11 +98,11 @@ static const struct opt table[] = {
              "Compare ledger, annotations, Scvs and the extender; exit with 2 on "
              "differences."),
     OPT_BOOL("serve", serve, "off",
-             "Serve the web page on 127.0.0.1 and print its URL; the page follows the "
+             "Serve the web page on the loopback and print its URL; the page follows the "
              "cluster."),
     OPT_STRING("extender", extender, "ADDRESS", NULL,
-               "Extender: http[s]://HOST:PORT; with --insecure NAMESPACE/SERVICE:PORT; "
-               "default: none."),
+               "Extender: http[s]://HOST:PORT, or NAMESPACE/SERVICE:PORT if it serves "
+               "plain HTTP; default: none."),
     OPT_STRING("extender-token", extender_token, "FILE", NULL,
                "File with the bearer token for --extender https://HOST:PORT; default: no "
                "token."),
@@ -109,18 +159,26 @@ static const struct opt table[] = {
                "extender."),
     OPT_CHOICE("color", color, "auto|always|never", "auto",
                "When to color the output. auto: on a terminal, unless NO_COLOR is set."),
-    OPT_DURATION("request-timeout", timeout_ms, "60s", 100, 3600 * 1000,
-                 "Time limit for listing all objects."),
+    OPT_CUSTOM(
+        "request-timeout", timeout_ms, "TIME", "60s", parse_timeout,
+        "Time limit for the login and for listing all objects: 5 (seconds), 5s; 0: "
+        "none."),
     ENTRY_KUBECONFIG,
     ENTRY_CONTEXT,
     ENTRY_LOG_LEVEL("error"),
-    {0},
+    {.more = config_kubectl},
 };
 
 const struct opt_program cli_program = {
     .name = "kubectl-inspect-gpushare",
     .summary =
-        "shows promised, used and free GPU memory per card, and why a pod is pending",
+        "shows promised, used and free GPU memory per card, and why a pod is pending\n\n"
+        "NODE     Show the cards of one node; without an argument, those of all nodes\n"
+        "explain  Print why a pod is pending and what would let it fit, or a pod's "
+        "cards\n"
+        "defrag   Print the fewest pods to move so that a pending pod, or a shape, fits\n"
+        "assess   Compute which pods could share cards, and how many cards that saves\n"
+        "usage    Print what each pod uses beside what it was promised",
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "[NODE | explain pod [NAMESPACE/]NAME | defrag [pod [NAMESPACE/]NAME] | "

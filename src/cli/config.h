@@ -32,7 +32,17 @@ struct cli_config {
     int64_t headroom; /* percent */
     enum show_format format;
     enum cli_color color;
+    /* Options of the connection that only kubectl knows. */
+    struct {
+        char *as, *as_uid, *ca, *cert, *key, *cluster, *server, *server_name, *token,
+            *user;
+        char *username, *password;
+        struct opt_list as_groups, as_extra;
+        bool insecure;
+    } kubectl;
     struct opt_list args; /* arguments that are not options */
 };
 
 extern const struct opt_program cli_program;
+/* Those of `kubectl` in the config; ends with a NULL name. */
+extern const struct opt config_kubectl[];

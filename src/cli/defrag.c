@@ -216,7 +216,8 @@ static bool is_checked_resource(const char *name)
 {
     return !strchr(name, '/')
                ? strncmp(name, "hugepages-", 10) != 0
-               : !strcmp(name, KEY_GPU_MEM) || !strcmp(name, KEY_GPU_COUNT);
+               : !strcmp(name, KEY_GPU_MEM) || !strcmp(name, KEY_GPU_COUNT) ||
+                     !strcmp(name, KEY_GPU_SHARE);
 }
 
 /* `others`: resources of this domain do not matter; or NULL. */
@@ -393,6 +394,19 @@ bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct sp
     if (!p)
         return !cordoned_too || !json_is_true(json_object_get(n, "unschedulable"));
     return matches_affinity(p, n) && matches_taints(p, n, cordoned_too);
+}
+
+const char *defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
+                                  struct span node)
+{
+    const json_t *p = pod_of(m, uid);
+    const json_t *n = json_object_getn(m->nodes, node.n ? node.p : "", node.n);
+    if (!p || !n)
+        return NULL;
+    return !matches_affinity(p, n)
+               ? "the pod's nodeSelector or required node affinity excludes the node"
+           : !matches_taints(p, n, false) ? "the pod does not tolerate the node's taints"
+                                          : NULL;
 }
 
 /* -- the plan -- */
@@ -716,13 +730,19 @@ static void add_pods(void *ctx, const json_t *list)
                           json_object_get(list, "items"));
 }
 
+int defrag_apply_load_nodes(struct session *s, struct defrag_rules *rules,
+                            struct err *err)
+{
+    struct applying w = {.s = s, .rules = rules};
+    return session_list(s, "/api/v1/nodes", add_nodes, &w, err);
+}
+
 int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)
 {
     struct applying w = {.s = s, .rules = rules};
-    return session_list(s, "/api/v1/nodes", add_nodes, &w, err) ||
-                   session_list(s, "/api/v1/pods", add_pods, &w, err)
+    return defrag_apply_load_nodes(s, rules, err)
                ? -1
-               : 0;
+               : session_list(s, "/api/v1/pods", add_pods, &w, err);
 }
 
 /* Reads the pods that have come since the lists. */
@@ -731,16 +751,14 @@ static int read_new_pods(struct applying *w, struct err *err)
     const struct ledger *l = cluster_state_ledger(w->s->state);
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         cleanup_buf struct buf path = {0};
-        unsigned status;
         if (pod_of(w->rules, p->uid))
             continue;
         session_pod_path(&path, p->ns, p->name);
-        json_t *pod = session_get(w->s, path.p, &status, err);
-        if (!pod && status != 404)
+        json_t *pod = session_get(w->s, path.p, err);
+        if (!pod && err->code != ERR_NOT_FOUND)
             return -1;
-        json_t *items = json_pack("[o]", pod);
+        json_auto_t *items = json_pack("[o]", pod);
         defrag_rules_add_pods(w->rules, l, items);
-        json_decref(items);
     }
     return 0;
 }
@@ -868,20 +886,19 @@ static int move_one(struct applying *w, const struct ledger_pod *pod, struct err
 {
     const struct ledger *l = cluster_state_ledger(w->s->state);
     cleanup_arena struct arena a = {0};
+    json_auto_t *before = json_object();
     const struct evicted e = {
         .uid = arena_copy(&a, pod->uid),
         .ns = arena_copy(&a, pod->ns),
         .name = arena_copy(&a, pod->name),
         .controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid)),
-        .before = json_object()};
+        .before = before};
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
-            json_object_setn_new(e.before, p->uid.p, p->uid.n, json_true());
+            json_object_setn_new(before, p->uid.p, p->uid.n, json_true());
     say("evicting pod %.*s/%.*s from node %.*s", SPAN_ARG(e.ns), SPAN_ARG(e.name),
         SPAN_ARG(w->goal.node));
-    int rc = evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
-    json_decref(e.before);
-    return rc;
+    return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
 }
 
 /* Moves pods until the request fits on the node. */
@@ -947,9 +964,14 @@ int defrag_apply_run(struct session *s, struct defrag_rules *rules,
     say("node %.*s cordoned; if this program is killed: kubectl uncordon %.*s",
         SPAN_ARG(w.goal.node), SPAN_ARG(w.goal.node));
     int rc = move_all(&w, err);
-    if (set_cordon(&w, false, &why) == 0) {
+    bool lost = set_cordon(&w, false, &why) != 0;
+    /* timeout(1) sends SIGTERM to kubectl, too. */
+    bool again = lost && session_reconnect(s, &why) == 0;
+    if (again)
+        lost = set_cordon(&w, false, &why) != 0;
+    if (!lost) {
         say("node %.*s uncordoned", SPAN_ARG(w.goal.node));
-        return rc || !uid.n ? rc : await_bound(&w, uid, err);
+        return again || rc || !uid.n ? rc : await_bound(&w, uid, err);
     }
     say("%s; to do: kubectl uncordon %.*s", why.msg, SPAN_ARG(w.goal.node));
     if (rc == 0)

@@ -41,6 +41,10 @@ struct span defrag_rules_controller(const struct defrag_rules *m, struct span ui
  * allow. */
 bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct span node,
                         bool cordoned_too);
+/* Why the pod's own terms exclude the node, as the end of a sentence; NULL: they do not, or one of the
+ * two is unknown. A cordoned node is not excluded. */
+const char *defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
+                                  struct span node);
 /* Does a Pod, as the API server returns it, tolerate the taint of cordoned nodes? Pods of
  * DaemonSets do. */
 bool defrag_rules_tolerate_cordon(const json_t *pod);
@@ -91,7 +95,10 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
  * error or SIGINT or SIGTERM, the node is uncordoned if it was cordoned for the plan.
  */
 
-/* Lists nodes and pods of the session's cluster into the rules. */
+/* Lists the nodes of the session's cluster into the rules. */
+int defrag_apply_load_nodes(struct session *s, struct defrag_rules *rules,
+                            struct err *err);
+/* Nodes and pods. */
 int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err);
 /* Executes a plan with at least one move, and prints each step to standard output. For a
  * pending pod, waits until it is bound. -1: an error, with everything that was done

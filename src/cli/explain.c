@@ -13,6 +13,7 @@
 #include "base/jread.h"
 #include "base/mem.h"
 #include "cli/defrag.h"
+#include "domain/diagnosis.h"
 #include "domain/keys.h"
 #include "kube/pod_group.h"
 
@@ -23,20 +24,49 @@ void explain_request(struct explain_page *p)
     buf_add_printable(p->out, buf_span(&text));
 }
 
-/* kube-scheduler's own reason, which also covers CPU, taints and volumes. */
+struct span explain_unscheduled(const json_t *pod, bool *tried)
+{
+    const json_t *conditions =
+                     json_object_get(json_object_get(pod, "status"), "conditions"),
+                 *item;
+    struct span message = {0};
+    size_t i;
+    json_array_foreach(conditions, i, item)
+    {
+        if (!span_eq(session_text(item, "type"), SPAN("PodScheduled")))
+            continue;
+        if (tried)
+            *tried = true;
+        if (span_eq(session_text(item, "status"), SPAN("False")))
+            message = session_text(item, "message");
+    }
+    return message;
+}
+
 static void add_condition(struct explain_page *p)
 {
-    const json_t *item;
-    size_t i;
-    const json_t *status = json_object_get(p->facts->object, "status");
-    json_array_foreach(json_object_get(status, "conditions"), i, item)
-    {
-        struct span message = session_text(item, "message");
-        if (!span_eq(session_text(item, "type"), SPAN("PodScheduled")) ||
-            !span_eq(session_text(item, "status"), SPAN("False")) || !message.n)
-            continue;
+    enum { UNTRIED_S = 10 };
+    const json_t *meta = json_object_get(p->facts->object, "metadata");
+    bool tried = false, known = false;
+    int64_t created_s;
+    struct span message = explain_unscheduled(p->facts->object, &tried);
+    if (message.n)
         table_line(p->out, "kube-scheduler: %.*s", SPAN_ARG(message));
-    }
+    struct span scheduler =
+        session_text(json_object_get(p->facts->object, "spec"), "schedulerName");
+    if (tried || !clock_parse(session_text(meta, "creationTimestamp"), &created_s) ||
+        p->facts->now_s - created_s < UNTRIED_S)
+        return;
+    const uint32_t hash = ledger_scheduler(scheduler);
+    for (const struct ledger_pod *pod = ledger_first_pod(p->l); pod && !known;
+         pod = ledger_next_pod(p->l, pod))
+        known = pod->node && pod->scheduler == hash;
+    table_line(p->out,
+               "! no scheduler has tried the pod for %" PRId64 " s: schedulerName is "
+               "%.*s%s",
+               p->facts->now_s - created_s,
+               SPAN_ARG(scheduler.n ? scheduler : SPAN("default-scheduler")),
+               known ? "" : ", by which no pod with a card was bound");
 }
 
 void explain_promises(struct buf *out, const struct ledger_node *node,
@@ -60,15 +90,20 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 static void add_share(struct explain_page *p, const struct card *card, int64_t mib)
 {
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf others = {0};
+    cleanup_buf struct buf others = {0}, enforced = {0};
+    struct ledger_use use;
     if (card->pods > 1)
         explain_promises(&others, p->pod->node, card, p->unit, &a);
     table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of %s", card->index,
-               SPAN_ARG(card->model), card->model.n ? "  " : "", SPAN_ARG(card->uuid),
-               card->uuid.n ? "  " : "", show_units(mib, p->unit).s,
+               SPAN_ARG(card->kind->model), card->kind->model.n ? "  " : "",
+               SPAN_ARG(card->uuid), card->uuid.n ? "  " : "", show_units(mib, p->unit).s,
                show_units(card->total_mib, p->unit).s);
     if (p->pod->request->kind == REQUEST_CARDS)
         buf_adds(p->out, " (the whole card)");
+    if (ledger_pod_use(p->pod->node, p->pod, card, &use))
+        show_enforced(&enforced, use.enforced_by);
+    if (enforced.n)
+        buf_printf(p->out, "; enforced by %s", enforced.p);
     if (card->used_mib >= 0)
         buf_printf(p->out, "; in use by all processes: %s",
                    show_units(card->used_mib, p->unit).s);
@@ -127,14 +162,29 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
 {
     const struct ledger_node *node = p->pod->node;
     cleanup_buf struct buf why = {0};
-    bool any = false, only_cards;
-    table_text(p->out, " is bound to node %.*s%s; requests ", SPAN_ARG(node->name),
+    bool any = false;
+    struct span leaves =
+        session_text(json_object_get(p->facts->object, "metadata"), "deletionTimestamp");
+    table_text(p->out, " is bound to node %.*s%s", SPAN_ARG(node->name),
                p->pod->running ? " and running" : ", not running yet");
+    if (p->pod->terminating)
+        table_text(p->out, ", terminating%s%.*s", leaves.n ? " since " : "",
+                   SPAN_ARG(leaves));
+    buf_adds(p->out, "; requests ");
     if (p->pod->invalid_reason)
         table_text(p->out, "%s", p->pod->invalid_reason);
     else
         explain_request(p);
     buf_addc(p->out, '\n');
+    if (node->state == NODE_UNKNOWN) {
+        table_line(p->out, "  node %.*s does not exist", SPAN_ARG(node->name));
+        return;
+    }
+    if (p->pod->terminating && node->state == NODE_STALE)
+        table_line(p->out,
+                   "  node %.*s does not answer: the pod ends when it does, or when its "
+                   "Node is deleted",
+                   SPAN_ARG(node->name));
     for (uint32_t k = 0; k < node->n_cards; k++) {
         int64_t mib = ledger_pod_mib(p->pod, &node->cards[k]);
         if (mib < 0)
@@ -155,7 +205,7 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
     }
     if (!any)
         buf_adds(p->out, "  no card is recorded for this pod\n");
-    if (ledger_pod_is_forged(node, p->pod, &why, &only_cards))
+    if (diagnosis_forged(&why, p->pod))
         table_line(p->out, "  difference: %s", why.p);
     add_source(p, object);
     add_time(p, object);
@@ -215,22 +265,42 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
 
 /* -- the API server -- */
 
-/* 0: unknown; a user need not be allowed to read these objects. */
-static uint32_t read_minimum(const struct session *s, struct span body)
+/* 0: unknown, by `err`; a user need not be allowed to read these objects. */
+static uint32_t read_minimum(const struct session *s, struct span body, struct err *err)
 {
     const struct pod_group_reader from = {kube_ask, s->client, clock_mono_ms};
     cleanup_arena struct arena a = {0};
     struct jread j;
     struct pod pod;
     struct gang gang;
-    struct err ignored;
     uint32_t minimum = 0;
     jread_init(&j, body.p, body.n);
     pod_read(&j, &a, &pod);
-    if (jread_finish(&j, &ignored) || !gang_of(&pod, &gang) || gang.minimum)
+    if (jread_finish(&j, NULL) || !gang_of(&pod, &gang) || gang.minimum)
         return 0;
-    pod_group_read(&from, pod.meta.ns, &gang, s->config->timeout_ms, &minimum, &ignored);
+    pod_group_read(&from, pod.meta.ns, &gang, s->config->timeout_ms, &minimum, err);
     return minimum;
+}
+
+/* Of the gang, those that wait beside the pod; of many, some. */
+static void read_members(const struct session *s, struct span ns, struct span name,
+                         json_t *members)
+{
+    enum { MEMBERS_MAX = 8 };
+    const struct ledger_pod *pod = ledger_first_pending(cluster_state_ledger(s->state));
+    struct err err;
+    while (pod && !(span_eq(pod->ns, ns) && span_eq(pod->name, name)))
+        pod = pod->next;
+    const struct ledger_member *m =
+        pod && pod->member ? pod->member->gang->members : NULL;
+    for (; m && json_array_size(members) < MEMBERS_MAX; m = m->next) {
+        cleanup_buf struct buf path = {0};
+        if (m->pod->node || m->pod == pod)
+            continue;
+        session_pod_path(&path, ns, m->pod->name);
+        json_t *member = session_get(s, path.p, &err);
+        json_array_append_new(members, member ? member : json_null());
+    }
 }
 
 int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
@@ -238,7 +308,8 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
 {
     cleanup_buf struct buf path = {0};
     cleanup_reply struct httpc_reply reply = {0};
-    json_t *pod = NULL;
+    json_auto_t *pod = NULL;
+    struct err why = {0};
     struct explain_facts facts = {
         .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
     session_pod_path(&path, ns, name);
@@ -246,10 +317,19 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
         .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
     if (kube_ask(s->client, &request, &reply, NULL) == 0 && reply.body.n) {
         facts.object = pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-        facts.minimum = read_minimum(s, buf_span(&reply.body));
+        facts.minimum = read_minimum(s, buf_span(&reply.body), &why);
+        facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
     }
+    json_auto_t *members = json_array();
+    read_members(s, ns, name, members);
+    facts.members = members;
+    struct defrag_rules *rules = defrag_rules_new();
+    json_auto_t *items = json_pack("[O*]", pod);
+    defrag_rules_add_pods(rules, cluster_state_ledger(s->state), items);
+    if (defrag_apply_load_nodes(s, rules, &why) == 0)
+        facts.rules = rules;
     session_write_outage(out, s, facts.view);
     int rc = explain_pod(out, s->state, ns, name, &facts, err);
-    json_decref(pod);
+    defrag_rules_free(rules);
     return rc;
 }

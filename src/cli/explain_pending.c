@@ -42,7 +42,7 @@ static bool add_lacks(struct buf *out, const struct ledger_node *node,
     int64_t memory = left(has.memory, used.memory);
     size_t before = out->n;
     const struct request *r = pod->request;
-    if (!r->by_label && !ledger_node_offers(node, r->kind))
+    if (!r->by_label && !r->slots && !ledger_node_offers(node, r))
         buf_printf(out, "; lacks %s: no device plugin offers it on this node",
                    r->kind == REQUEST_MEMORY  ? KEY_GPU_MEM
                    : r->kind == REQUEST_CARDS ? KEY_GPU_COUNT
@@ -139,8 +139,9 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
         core += card_core_left(card);
         cards++;
     }
+    /* kube-scheduler knows nothing of the memory of slots. */
     return r->kind == REQUEST_CARDS ? cards >= r->cards
-                                    : mib >= r->mib_per_card * r->cards &&
+                                    : (r->slots || mib >= r->mib_per_card * r->cards) &&
                                           core >= (uint32_t)r->core * r->cards;
 }
 
@@ -352,26 +353,44 @@ static const struct {
 };
 _Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without words");
 
+/* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
+static void add_holder(struct buf *out, const struct ledger_node *node,
+                       const struct card *card)
+{
+    struct ledger_node_info info = ledger_node_info(node);
+    ARRAY_EACH_ITEM(const struct scv_held, held, info.held, info.n_held)
+    {
+        if (card->state != CARD_HELD ||
+            !(ledger_held_cards(node, held) >> (card - node->cards) & 1))
+            continue;
+        buf_printf(out, " (pod %.*s/%.*s)", SPAN_ARG(held->ns), SPAN_ARG(held->pod));
+        return;
+    }
+}
+
 static void add_card_row(struct explain_page *p, struct table *t,
                          const struct ledger_node *node, const struct card *card)
 {
     const struct request *r = p->r;
+    const int64_t mib = request_mib(r, card->total_mib);
     bool available = card->state == CARD_AVAILABLE;
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf why = {0};
-    if (!request_accepts_card(r, card->model, card_profile(card), card_clock_mhz(card)))
-        buf_adds(&why, card_profile(card).n && !request_is_selective(r)
+    if (!request_accepts_card(r, card->kind))
+        buf_adds(&why, card->kind->profile.n && !request_is_selective(r)
                            ? "an instance, which is taken by its profile"
                            : "model or clock does not match");
-    else if (card->total_mib < r->mib_per_card)
+    else if (card->total_mib < mib)
         buf_adds(&why, "too small");
-    else if (!available)
+    else if (!available) {
         buf_adds(&why, card_states[card->state].is);
-    else if (card->whole)
+        add_holder(&why, node, card);
+    } else if (card->whole)
         buf_adds(&why, "promised as a whole card");
-    else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card)
-        buf_printf(&why, "lacks %s",
-                   show_units(r->mib_per_card - card->free_mib, p->unit).s);
+    else if (r->kind == REQUEST_MEMORY && card->free_mib < mib)
+        buf_printf(&why, "lacks %s", show_units(mib - card->free_mib, p->unit).s);
+    else if (r->slots && card->slots_left < (int64_t)r->slots)
+        buf_adds(&why, "has too few free slots");
     else if (r->core > card_core_left(card))
         buf_printf(&why, "lacks %u %% of its compute", r->core - card_core_left(card));
     else if (r->kind == REQUEST_MEMORY || card_is_free(card))
@@ -394,6 +413,15 @@ static void add_card_row(struct explain_page *p, struct table *t,
     table_end(t);
 }
 
+/* Why the pod's own terms exclude the node; NULL: they do not, as far as they are known. */
+static const char *excluded_by_pod(const struct explain_page *p,
+                                   const struct ledger_node *node)
+{
+    return p->facts->rules
+               ? defrag_rules_excludes(p->facts->rules, p->pod->uid, node->name)
+               : NULL;
+}
+
 /* On how many nodes the request fits, and on how many only the cordon prevents it, or the
  * lack of CPU, memory or a pod slot. */
 struct fits {
@@ -405,9 +433,14 @@ static void add_node_row(struct explain_page *p, struct table *t,
 {
     cleanup_buf struct buf why = {0};
     const struct select_pod pod = select_pod_of(p->pod);
+    const char *excluded = excluded_by_pod(p, node);
     enum fit uncordoned = select_fit_pod(node, &pod);
     enum fit fit = p->tolerates ? uncordoned : select_fit_schedulable(node, &pod);
-    if (fit == FIT_YES) {
+    if (excluded)
+        buf_printf(&why, "%s%s", excluded, fit == FIT_YES ? "" : "; ");
+    if (excluded && fit == FIT_YES) {
+        fit = uncordoned = FIT_LATER;
+    } else if (fit == FIT_YES) {
         struct select_view view;
         uint64_t chosen;
         select_view(&view, node, NULL, SELECT_AS_IS);
@@ -423,7 +456,7 @@ static void add_node_row(struct explain_page *p, struct table *t,
     bool crowded = add_lacks(&why, node, p->pod);
     fits->open += fit == FIT_YES && !crowded;
     fits->crowded += fit == FIT_YES && crowded;
-    fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES;
+    fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES && !excluded;
     table_span(t, BOLD, node->name);
     table_span(t, PLAIN, SPAN(""));
     table_span(t, PLAIN, SPAN(""));
@@ -435,8 +468,10 @@ static void add_node_row(struct explain_page *p, struct table *t,
     table_end(t);
 }
 
+/* The nodes that the pod's own terms exclude are no candidates for what follows. */
 static struct fits add_nodes(struct explain_page *p)
 {
+    size_t kept = 0;
     cleanup_table struct table t = {.colors = p->facts->colors};
     cleanup_buf struct buf header = {0};
     struct fits fits = {0};
@@ -448,23 +483,34 @@ static struct fits add_nodes(struct explain_page *p)
         add_node_row(p, &t, p->nodes[i], &fits);
         for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++)
             add_card_row(p, &t, p->nodes[i], &p->nodes[i]->cards[k]);
+        if (!excluded_by_pod(p, p->nodes[i]))
+            p->nodes[kept++] = p->nodes[i];
     }
+    p->n = kept;
     table_write(&t, p->out);
     return fits;
 }
 
 /* -- single changes that would let the pod fit -- */
 
+static bool lacks_slots(const struct explain_page *p, const struct ledger_node *node)
+{
+    return p->r->slots && !ledger_node_offers(node, p->r);
+}
+
 /* Would the request fit on the node if the card were healthy and nothing of it withheld?
- * `card` NULL: if the node were usable, or had no label gpushare/mode? */
+ * `card` NULL: if the node were usable, had no label gpushare/mode, or offered slots? */
 static bool would_fit(const struct explain_page *p, const struct ledger_node *node,
                       const struct card *card)
 {
     struct ledger_node changed = *node;
     struct card cards[SCV_MAX_CARDS];
     struct select_view view;
+    bool lacks = !card && lacks_slots(p, node);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         cards[i] = node->cards[i];
+        if (lacks)
+            cards[i].slots_left = (int32_t)p->r->slots;
         if (&node->cards[i] == card) {
             cards[i].withheld_mib =
                 card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
@@ -472,7 +518,7 @@ static bool would_fit(const struct explain_page *p, const struct ledger_node *no
         }
         cards[i].free_mib = card_left_mib(&cards[i]);
     }
-    if (!card && node->state == NODE_USABLE)
+    if (!card && !lacks && node->state == NODE_USABLE)
         changed.mode = NODE_ANY;
     if (!card)
         changed.state = NODE_USABLE;
@@ -492,17 +538,11 @@ __attribute__((format(printf, 2, 3))) static void add_change(struct explain_page
     va_end(ap);
 }
 
-/* The pod with another request. */
-static struct select_pod pod_with(const struct explain_page *p, const struct request *r)
-{
-    return (struct select_pod){r, p->pod->priority, p->pod->uid, NULL};
-}
-
 /* Names the first cordoned node with enough memory, and the number of others. */
 static void try_uncordon(struct explain_page *p)
 {
     const struct ledger_node *first = NULL;
-    const struct select_pod pod = pod_with(p, p->r);
+    const struct select_pod pod = select_pod_of(p->pod);
     size_t more = 0;
     for (size_t i = 0; i < p->n; i++) {
         if (!is_skipped(p, p->nodes[i]) || select_fit_pod(p->nodes[i], &pod) != FIT_YES)
@@ -532,7 +572,7 @@ static void add_victim(struct explain_page *p, struct buf *out,
         buf_printf(out, "%s%s on GPU%" PRId32, k ? ", " : "", show_units(mib, p->unit).s,
                    card ? card->index : share->card);
     }
-    buf_addc(out, ')');
+    buf_adds(out, pod->terminating ? ", terminating)" : ")");
 }
 
 static void try_removal(struct explain_page *p)
@@ -555,89 +595,11 @@ static void try_removal(struct explain_page *p)
 static const struct ledger_node *find_fit(const struct explain_page *p,
                                           const struct request *r)
 {
-    const struct select_pod pod = pod_with(p, r);
+    const struct select_pod pod = {r, p->pod->priority, p->pod->uid, NULL};
     for (size_t i = 0; i < p->n; i++)
         if (!is_skipped(p, p->nodes[i]) && select_fit_pod(p->nodes[i], &pod) == FIT_YES)
             return p->nodes[i];
     return NULL;
-}
-
-static void try_less_memory(struct explain_page *p)
-{
-    struct request less = *p->r;
-    const struct ledger_node *node = NULL;
-    if (p->r->kind != REQUEST_MEMORY || p->r->mib_per_card <= 0)
-        return;
-    /* A limit is a whole number of units per card. */
-    int64_t low = 0, high = (p->r->mib_per_card - 1) / p->unit;
-    while (low <
-           high) { /* `low` units fit on `node` or are 0; more than `high` do not fit */
-        int64_t middle = low + (high - low + 1) / 2;
-        less.mib_per_card = middle * p->unit;
-        const struct ledger_node *on = find_fit(p, &less);
-        if (on) {
-            node = on;
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    if (node)
-        add_change(p, "request %s%s instead of %s: the pod fits on node %.*s",
-                   show_units(low * p->unit, p->unit).s,
-                   p->r->cards > 1 ? " per card" : "",
-                   show_units(p->r->mib_per_card, p->unit).s, SPAN_ARG(node->name));
-}
-
-static void try_without_compute(struct explain_page *p)
-{
-    struct request less = *p->r;
-    less.core = 0;
-    const struct ledger_node *node = p->r->core ? find_fit(p, &less) : NULL;
-    if (node)
-        add_change(p, "without limit " KEY_GPU_CORE ", the pod fits on node %.*s",
-                   SPAN_ARG(node->name));
-}
-
-static void try_fewer_cards(struct explain_page *p)
-{
-    struct request less = *p->r;
-    while (less.cards > 1) {
-        less.cards--;
-        const struct ledger_node *node = find_fit(p, &less);
-        if (!node)
-            continue;
-        add_change(p,
-                   "request %" PRIu32 " card%s instead of %" PRIu32
-                   "%s: the pod fits on node %.*s",
-                   less.cards, show_plural(less.cards), p->r->cards,
-                   p->r->kind == REQUEST_MEMORY ? " (with the same memory per card)" : "",
-                   SPAN_ARG(node->name));
-        return;
-    }
-}
-
-static void try_weaker_links(struct explain_page *p)
-{
-    struct request less = *p->r;
-    char weaker[8], demanded[8];
-    while (less.min_link) {
-        less.min_link = less.min_link > LINK_NODE ? less.min_link - 1 : LINK_UNKNOWN;
-        const struct ledger_node *node = find_fit(p, &less);
-        if (!node)
-            continue;
-        if (less.min_link)
-            add_change(p,
-                       "annotation " KEY_MIN_LINK " %s instead of %s: the pod fits on "
-                       "node %.*s",
-                       link_word(less.min_link, weaker),
-                       link_word(p->r->min_link, demanded), SPAN_ARG(node->name));
-        else
-            add_change(p,
-                       "without annotation " KEY_MIN_LINK ", the pod fits on node %.*s",
-                       SPAN_ARG(node->name));
-        return;
-    }
 }
 
 enum { MODELS_MAX = 32 };
@@ -652,40 +614,138 @@ static bool list_models(const struct explain_page *p, struct buf *out)
     for (size_t i = 0; i < p->n; i++)
         ARRAY_EACH_ITEM(const struct card, card, p->nodes[i]->cards, p->nodes[i]->n_cards)
         {
+            struct span model = card->kind->model;
             size_t at = 0;
-            any |= request_accepts_card(p->r, card->model, card_profile(card),
-                                        card_clock_mhz(card));
-            while (at < n && !span_eq(models[at], card->model))
+            any |= request_accepts_card(p->r, card->kind);
+            while (at < n && !span_eq(models[at], model))
                 at++;
-            if (at < n || n == MODELS_MAX || !card->model.n)
+            if (at < n || n == MODELS_MAX || !model.n)
                 continue;
-            models[n++] = card->model;
-            buf_printf(out, "%s%.*s", n > 1 ? ", " : "", SPAN_ARG(card->model));
+            models[n++] = model;
+            buf_printf(out, "%s%.*s", n > 1 ? ", " : "", SPAN_ARG(model));
         }
     return any;
 }
 
-static void try_any_model(struct explain_page *p)
+static bool is_isolation_missing(const struct explain_page *p)
 {
-    struct request any = *p->r;
-    if (!request_is_selective(p->r))
-        return;
-    any.models = (struct span){0};
-    any.clock_mhz = 0;
-    const struct ledger_node *node = find_fit(p, &any);
+    for (size_t i = 0; i < p->n; i++)
+        if (!select_isolation_allows(p->nodes[i], p->r))
+            return true;
+    return false;
+}
+
+/* What can be asked less of, in steps. With each step the request fits wherever it did before. */
+enum less { LESS_MEMORY, LESS_COMPUTE, LESS_CARDS, LESS_LINKS, LESS_ISOLATION, ANY_CARD };
+
+/* The number of steps; 0: there is nothing of it in the request. */
+static int64_t steps_of(const struct explain_page *p, enum less what)
+{
+    const struct request *r = p->r;
+    switch (what) {
+    case LESS_MEMORY: /* a limit is a whole number of units per card */
+        return r->kind != REQUEST_MEMORY ? 0
+               : r->percent              ? r->percent - 1
+               : r->slots                ? r->mib_per_card - r->slots
+                                         : (r->mib_per_card - 1) / p->unit;
+    case LESS_COMPUTE:
+        return r->core > 0;
+    case LESS_CARDS:
+        return r->cards - 1;
+    case LESS_LINKS:
+        return r->min_link ? r->min_link - LINK_NODE + 1 : 0;
+    case LESS_ISOLATION:
+        return r->isolation && is_isolation_missing(p);
+    case ANY_CARD:
+        return request_is_selective(r);
+    }
+    return 0;
+}
+
+static struct request after_steps(const struct explain_page *p, enum less what,
+                                  int64_t steps)
+{
+    struct request less = *p->r;
+    int64_t most = steps_of(p, what);
+    if (what == LESS_MEMORY && less.percent)
+        less.percent -= (uint32_t)steps;
+    else if (what == LESS_MEMORY && less.slots)
+        less.mib_per_card -= steps;
+    else if (what == LESS_MEMORY)
+        less.mib_per_card = (most + 1 - steps) * p->unit;
+    else if (what == LESS_COMPUTE)
+        less.core = 0;
+    else if (what == LESS_CARDS)
+        less.cards -= (uint32_t)steps;
+    else if (what == LESS_LINKS)
+        less.min_link = steps < most ? less.min_link - (uint8_t)steps : LINK_UNKNOWN;
+    else if (what == LESS_ISOLATION)
+        less.isolation = 0;
+    else
+        less = request_of_any_card(p->r);
+    return less;
+}
+
+static struct show_text amount_of(const struct explain_page *p, const struct request *r)
+{
+    struct show_text text = show_units(r->mib_per_card, r->slots ? 1 : p->unit);
+    if (r->percent)
+        snprintf(text.s, sizeof text.s, "%" PRIu32 " %%", r->percent);
+    return text;
+}
+
+static void add_less(struct explain_page *p, enum less what, const struct request *less,
+                     const struct ledger_node *node)
+{
+    const struct request *r = p->r;
     cleanup_buf struct buf text = {0}, models = {0};
-    bool matches = list_models(p, &models);
-    if (matches && !node)
-        return;
-    if (!matches)
-        buf_printf(&text, "%s%.*s; models in the cluster: %s",
-                   p->r->models.n ? "no node has model "
-                                  : "no node has cards with this clock",
-                   SPAN_ARG(p->r->models), models.n ? models.p : "none known");
+    char weaker[8], demanded[8];
+    if (what == ANY_CARD && !list_models(p, &models))
+        buf_printf(
+            &text, "%s%.*s; models in the cluster: %s%s",
+            r->models.n ? "no node has model " : "no node has cards with this clock",
+            SPAN_ARG(r->models), models.n ? models.p : "none known", node ? "; " : "");
+    else if (what == LESS_ISOLATION && r->isolation & SCV_ISOLATION_DRIVER)
+        add_change(p, "a node whose driver is 615 or newer");
+    if (node && what == LESS_MEMORY)
+        buf_printf(&text, "request %s%s instead of %s: ", amount_of(p, less).s,
+                   r->cards > 1 ? " per card" : "", amount_of(p, r).s);
+    else if (node && what == LESS_CARDS)
+        buf_printf(&text,
+                   "request %" PRIu32 " card%s instead of %" PRIu32 "%s: ", less->cards,
+                   show_plural(less->cards), r->cards,
+                   r->kind == REQUEST_MEMORY ? " (with the same memory per card)" : "");
+    else if (node && what == LESS_LINKS && less->min_link)
+        buf_printf(&text, "annotation " KEY_MIN_LINK " %s instead of %s: ",
+                   link_word(less->min_link, weaker), link_word(r->min_link, demanded));
+    else if (node)
+        buf_adds(&text, what == LESS_COMPUTE     ? "without limit " KEY_GPU_CORE ", "
+                        : what == LESS_LINKS     ? "without annotation " KEY_MIN_LINK ", "
+                        : what == LESS_ISOLATION ? "without annotation " KEY_ISOLATION
+                                                   ", "
+                                                 : "with any model or clock, ");
     if (node)
-        buf_printf(&text, "%swith any model or clock, the pod fits on node %.*s",
-                   matches ? "" : "; ", SPAN_ARG(node->name));
-    add_change(p, "%s", text.p);
+        buf_printf(&text, "the pod fits on node %.*s", SPAN_ARG(node->name));
+    if (text.n)
+        add_change(p, "%s", text.p);
+}
+
+/* The fewest steps after which the request fits. */
+static void try_less(struct explain_page *p, enum less what)
+{
+    int64_t most = steps_of(p, what), low = 1, high = most;
+    if (most <= 0)
+        return;
+    while (low < high) { /* fewer than `low` do not suffice; `high` do, or none do */
+        int64_t middle = low + (high - low) / 2;
+        struct request less = after_steps(p, what, middle);
+        if (find_fit(p, &less))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    struct request less = after_steps(p, what, low);
+    add_less(p, what, &less, find_fit(p, &less));
 }
 
 /* -- nodes and cards back in service -- */
@@ -714,12 +774,13 @@ static void try_card(struct explain_page *p, const struct ledger_node *node,
 
 static void try_node(struct explain_page *p, const struct ledger_node *node)
 {
-    bool usable = node->state == NODE_USABLE;
+    bool usable = node->state == NODE_USABLE, lacks = lacks_slots(p, node);
     cleanup_buf struct buf why = {0};
-    if ((usable && node->mode == NODE_ANY) || !would_fit(p, node, NULL))
+    if ((usable && !lacks && node->mode == NODE_ANY) || !would_fit(p, node, NULL))
         return;
-    buf_adds(&why,
-             usable ? " without the label gpushare/mode" : " once this is resolved: ");
+    buf_adds(&why, !usable ? " once this is resolved: "
+                   : lacks ? " once its device plugin offers " KEY_GPU_SHARE
+                           : " without the label gpushare/mode");
     if (!usable)
         reason_add(&why, node, p->r, FIT_LATER);
     add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), why.p);
@@ -745,11 +806,8 @@ static void add_changes(struct explain_page *p)
 {
     try_uncordon(p);
     try_removal(p);
-    try_less_memory(p);
-    try_without_compute(p);
-    try_fewer_cards(p);
-    try_weaker_links(p);
-    try_any_model(p);
+    for (enum less what = LESS_MEMORY; what <= ANY_CARD; what++)
+        try_less(p, what);
     for (size_t i = 0; i < p->n; i++) {
         if (is_skipped(p, p->nodes[i]))
             continue;
@@ -763,12 +821,17 @@ static void add_changes(struct explain_page *p)
 static void add_verdict(struct explain_page *p, struct fits fits)
 {
     bool any_cordoned = false;
+    if (!p->n) {
+        buf_adds(p->out, "The pod's own terms exclude every node that has cards.\n");
+        return;
+    }
     if (fits.open) {
         buf_printf(
             p->out,
-            "The request fits on %zu node%s. kube-scheduler decides the rest: taints, "
-            "affinity, volumes.\n",
-            fits.open, show_plural(fits.open));
+            "The request fits on %zu node%s. kube-scheduler decides the rest: %s.\n",
+            fits.open, show_plural(fits.open),
+            p->facts->rules ? "pod affinity, topology spread, volumes"
+                            : "taints, affinity, volumes");
         return;
     }
     if (fits.crowded) {
@@ -794,6 +857,21 @@ static void add_verdict(struct explain_page *p, struct fits fits)
                    any_cordoned ? "that is not cordoned, or one " : "");
 }
 
+/* Why kube-scheduler does not bind the member, if that is known. */
+static void add_cause(struct buf *out, const struct explain_page *p,
+                      const struct ledger_pod *pod)
+{
+    const json_t *object;
+    size_t i;
+    json_array_foreach(p->facts->members, i, object)
+    {
+        struct span message = explain_unscheduled(object, NULL);
+        if (message.n &&
+            span_eq(session_text(json_object_get(object, "metadata"), "uid"), pod->uid))
+            buf_printf(out, " (kube-scheduler: %.*s)", SPAN_ARG(message));
+    }
+}
+
 /* Whether the members of the pod's gang fit together on the nodes that the pod may use. */
 static void add_gang(struct explain_page *p, struct arena *a)
 {
@@ -808,16 +886,33 @@ static void add_gang(struct explain_page *p, struct arena *a)
     struct gang_asker asker = {.pod = select_pod_of(p->pod),
                                .name = m->gang->name,
                                .minimum = minimum_of(p),
+                               .scheduler = p->pod->scheduler,
                                .requests = ledger_pod_requests(p->pod)};
     asker.pod.gang = m->gang;
     gang_judge(p->l, &asker, open, n_open, p->r->placement == PLACE_SPREAD, a, &v);
     if (v.fits)
-        buf_printf(&text,
-                   "gang %.*s: %" PRIu32 " of %" PRIu32 " members are bound; the "
-                   "others fit together",
-                   SPAN_ARG(m->gang->name), v.placed, v.total);
+        buf_printf(&text, "gang %.*s: %" PRIu32 " of %" PRIu32 " members are bound; %s",
+                   SPAN_ARG(m->gang->name), v.placed, v.total,
+                   v.placed ? "the others fit together" : "all fit together");
     else
         gang_judge_reason(&text, &asker, &v);
+    if (v.placed && v.placed < v.needed)
+        buf_printf(&text,
+                   "; %" PRIu32 " of %" PRIu32 " that must start are bound, so a part of "
+                   "the gang runs",
+                   v.placed, v.needed);
+    for (m = m->gang->members; m; m = m->next) {
+        const struct ledger_pod *pod = m->pod;
+        bool other = pod->scheduler != p->pod->scheduler;
+        if (pod->node || pod == p->pod ||
+            (!pod->gated && !other && !(v.placed && v.placed < v.needed)))
+            continue;
+        buf_printf(&text, "; pod %.*s %s", SPAN_ARG(pod->name),
+                   pod->gated ? "has schedulingGates"
+                   : other    ? "has another schedulerName"
+                              : "waits, too");
+        add_cause(&text, p, pod);
+    }
     if (v.absent)
         buf_printf(&text,
                    "; %" PRIu32
@@ -830,12 +925,16 @@ static void add_gang(struct explain_page *p, struct arena *a)
 void explain_pending(struct explain_page *p)
 {
     cleanup_arena struct arena a = {0};
-    if (p->pod->invalid_reason) {
-        table_line(p->out, " is pending; request invalid: %s", p->pod->invalid_reason);
+    const char *invalid = p->pod->invalid_reason ?: p->facts->invalid;
+    if (invalid) {
+        table_line(p->out, " is pending; request invalid: %s", invalid);
         return;
     }
     p->r = p->pod->request;
-    p->n = show_nodes(p->l, (struct span){0}, &a, &p->nodes);
+    size_t n = show_nodes(p->l, (struct span){0}, &a, &p->nodes);
+    for (size_t i = 0; i < n; i++) /* pods can name nodes that do not exist */
+        if (p->nodes[i]->state != NODE_UNKNOWN)
+            p->nodes[p->n++] = p->nodes[i];
     buf_adds(p->out, " is pending; requests ");
     explain_request(p);
     buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);

@@ -30,6 +30,9 @@ struct explain_page {
 };
 
 void explain_request(struct explain_page *p); /* of p->pod */
+/* kube-scheduler's own reason in the Pod, which also covers CPU, taints and volumes; empty: none.
+ * *tried, unless NULL: whether any scheduler has looked at it. */
+struct span explain_unscheduled(const json_t *pod, bool *tried);
 /* Appends the pods that have promises on the card. */
 void explain_promises(struct buf *out, const struct ledger_node *node,
                       const struct card *card, int64_t unit, struct arena *a);

@@ -6,9 +6,11 @@
 #include "cli/session.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "apisync/apisync.h"
 #include "base/clock.h"
@@ -16,6 +18,7 @@
 #include "base/jread.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "cli/kubectl.h"
 #include "cli/table.h"
 #include "domain/keys.h"
 #include "domain/promise.h"
@@ -53,6 +56,7 @@ struct cluster_state {
     int64_t promised_ns;   /* of the newest promise */
     int64_t server_s;      /* at cluster_state_check_heartbeats; 0: unknown */
     struct err list_error; /* of the first list that failed */
+    struct err retried;    /* of the last list that is tried again */
     struct buf errors;     /* each NUL-terminated */
     size_t n_errors;
     struct arena scratch; /* for one pod */
@@ -150,20 +154,6 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
     own_strings(r, (struct span *const[]){&r->heartbeat.renewed}, 1);
 }
 
-static int64_t go_units(const struct pod *pod)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        int64_t units = 0;
-        const struct pod_container *c = &pod->containers[i];
-        if (c->role != CONTAINER_APP || !c->mem.p || quantity_read(c->mem, &units, NULL))
-            continue;
-        if (units < (int64_t)1 << 40 && sum < (int64_t)1 << 50)
-            sum += units;
-    }
-    return sum;
-}
-
 /* Is the pod's request or its promise malformed? */
 static bool is_invalid(struct cluster_state *cs, const struct pod *pod, struct err *err)
 {
@@ -201,7 +191,7 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
         to->idx = pod->idx;
         to->allocation = pod->allocation;
         to->assigned = pod->assigned;
-        to->go_units = go_units(pod);
+        to->go_units = limits_of_go(pod);
         to->finished = pod_is_terminal(pod);
         to->invalid = is_invalid(cs, pod, &err);
         to->reason = to->invalid ? span_of(err.msg) : (struct span){0};
@@ -309,33 +299,13 @@ enum {
     CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
 };
 
-/* Kinds that are not listed count as empty. */
-static bool is_listed(const struct cluster_state *cs, enum core_kind kind)
-{
-    return !cs->config.only_pods || kind == CORE_NODES || kind == CORE_PODS;
-}
-
 static void step(struct cluster_state *cs, const struct core_input *in)
 {
-    struct core_input ended = {.type = CORE_LIST_ENDED};
     step_outputs_reset(&cs->outputs);
     core_step(cs->core, step_now(), in, &cs->outputs);
-    uint64_t runs[CORE_KINDS] = {0};
     STEP_EACH(struct core_output, o, &cs->outputs)
-    {
-        if (o->type != CORE_LIST && o->type != CORE_WATCH)
-            continue; /* in observer mode nothing else has an effect */
-        if (is_listed(cs, o->kind))
-            cs->config.request(cs->config.ctx, o);
-        else if (o->type == CORE_LIST)
-            runs[o->kind] = o->run;
-    }
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        ended.kind = (enum core_kind)kind;
-        ended.run = runs[kind];
-        if (runs[kind])
-            step(cs, &ended);
-    }
+    if (o->type == CORE_LIST || o->type == CORE_WATCH) /* an observer needs no other */
+        cs->config.request(cs->config.ctx, o);
 }
 
 static void on_input(void *ctx, const struct core_input *in)
@@ -353,8 +323,13 @@ static void on_input(void *ctx, const struct core_input *in)
     else if ((in->type == CORE_LIST_ENDED || absent) && (int)in->kind < RECORD_TABLES)
         sweep_objects(cs, in);
     else if (in->type == CORE_LIST_FAILED && !absent && cs->list_error.code == ERR_NONE) {
-        cs->list_error = *in->err;
-        err_wrap(&cs->list_error, "list of %s", core_kind_name(in->kind));
+        /* As client-go: what the server asks to repeat, and a list that became too old. A list
+         * without a byte for long may wait for a login. */
+        bool again = in->retry_after_ms >= 0 || in->err->code == ERR_GONE ||
+                     in->err->code == ERR_TIMEOUT;
+        struct err *to = again ? &cs->retried : &cs->list_error;
+        *to = *in->err;
+        err_wrap(to, "list of %s", core_kind_name(in->kind));
     }
     step(cs, in);
     pthread_mutex_unlock(&cs->lock);
@@ -383,6 +358,7 @@ struct cluster_state *cluster_state_new(const struct cluster_state_config *confi
         .ledger = config->ledger,
         .node_grace_ms = config->node_grace_ms,
         .observer = true,
+        .only_pods = config->only_pods,
         .seed = config->seed,
     };
     pthread_mutex_init(&cs->lock, NULL);
@@ -455,11 +431,6 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
     check_heartbeat(cs, &r->heartbeat, server_s, since_s);
 }
 
-int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err)
-{
-    return core_ready(cs->core, step_now(), err);
-}
-
 int cluster_state_check_ready(const struct cluster_state *cs, struct err *err)
 {
     if (core_ready(cs->core, step_now(), NULL) == 0)
@@ -529,7 +500,8 @@ void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
 {
     const json_t *item;
     size_t i;
-    if (!session_text(view, "unit").n || json_object_get(view, "error"))
+    if (!session_text(view, "unit").n || json_object_get(view, "error") ||
+        json_object_get(view, "staleReason"))
         return;
     json_array_foreach(json_object_get(view, "nodes"), i, item)
     {
@@ -575,7 +547,8 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
         table_text(out,
                    "Lease last renewed at %.*s, %" PRId64
                    " s ago by the API server's clock%s",
-                   SPAN_ARG(h->renewed), h->age_s, h->confirmed ? confirmed : "");
+                   SPAN_ARG(h->renewed), h->age_s,
+                   h->confirmed ? confirmed : ", or the node's clock is behind");
         break;
     case HEARTBEAT_AHEAD:
         if (node->state == NODE_STALE)
@@ -622,17 +595,23 @@ static void run_loop(struct session *s, int64_t until_ms)
 
 static int list_all(struct session *s, struct err *err)
 {
-    int64_t timeout_ms = s->config->timeout_ms;
-    int64_t from_ms = clock_mono_ms(), until_ms = from_ms + timeout_ms;
-    while (cluster_state_check_ready(s->state, err)) {
+    const struct cluster_state *cs = s->state;
+    int64_t from_ms = clock_mono_ms();
+    while (cluster_state_check_ready(cs, err)) {
+        if (err->code == ERR_UNAVAILABLE && s->kubectl)
+            kubectl_explain(s->kubectl, err);
         if (err->code != ERR_NONE)
             return -1;
-        if (clock_mono_ms() >= until_ms)
+        if (clock_mono_ms() >= s->until_ms)
             return err_set(err, ERR_TIMEOUT,
-                           "the API server did not list all objects within %lld s",
-                           (long long)(timeout_ms / 1000));
-        run_loop(s, until_ms);
+                           "the API server did not list all objects within "
+                           "--request-timeout %lld s%s%s",
+                           (long long)(s->config->timeout_ms / 1000),
+                           cs->retried.code ? ": " : "", cs->retried.msg);
+        run_loop(s, s->until_ms);
     }
+    if (s->kubectl)
+        kubectl_answered(s->kubectl);
     cluster_state_check_heartbeats(s->state, list_watch_loop_date_s(s->loop, CORE_LEASES),
                                    (clock_mono_ms() - from_ms + 999) / 1000);
     return 0;
@@ -645,6 +624,33 @@ void session_wait(struct session *s, int64_t ms)
     do
         run_loop(s, until_ms);
     while (clock_mono_ms() < until_ms && cluster_state_generation(s->state) == seen);
+}
+
+int session_check_current(struct session *s, struct err *err)
+{
+    enum { EXPIRED_S = 10 }; /* lists are tried again, with new credentials */
+    cleanup_buf struct buf text = {0};
+    bool expired = false;
+    struct err why;
+    struct tm at;
+    int64_t since_ns;
+    if (s->kubectl && kubectl_check(s->kubectl, 0, err))
+        return -1;
+    s->kubectl_spoke = s->kubectl && kubectl_spoke(s->kubectl);
+    if (core_current(s->state->core, step_now(), &since_ns, &why)) {
+        char clock[sizeof "HH:MM:SS"];
+        localtime_r(&(time_t){since_ns / 1000000000}, &at);
+        strftime(clock, sizeof clock, "%T", &at);
+        buf_printf(&text, "as of %s: %s", clock, why.msg);
+        expired = why.code == ERR_UNAUTHORIZED &&
+                  clock_wall_ns() - since_ns > EXPIRED_S * INT64_C(1000000000);
+    }
+    bool changed = !span_eq(buf_span(&text), buf_span(&s->stale));
+    buf_set(&s->stale, buf_span(&text));
+    if (changed)
+        fprintf(stderr, "%s: %s\n", cli_program.name,
+                text.n ? text.p : "the watches work again");
+    return expired ? err_set(err, ERR_UNAUTHORIZED, "the login has expired") : changed;
 }
 
 /* -- the extender's view -- */
@@ -715,55 +721,45 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     buf_adds(&path, "/gpushare-scheduler/inspect");
     const struct kube_request request = {
         .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
-    int rc = kube_call(own ? own : api, &request, reply, err);
+    int rc = kube_ask(own ? own : api, &request, reply, err);
     kube_client_free(own);
     return rc;
 }
 
-/* An error of the extender is {"error": "..."}, one of the API server a Status object. */
-static int check_reply(const struct httpc_reply *reply, struct err *err)
+static json_t *parse_reply(const struct httpc_reply *reply, struct err *err)
 {
-    struct span body = buf_span(&reply->body);
-    if (kube_reply_check(reply->status, body, err) == 0)
-        return 0;
-    json_t *j = body.n ? json_loadb(body.p, body.n, 0, NULL) : NULL;
-    const char *text = json_string_value(json_object_get(j, "error"));
-    cleanup_buf struct buf shown = {0};
-    buf_add_printable(&shown, span_of(text ? text : ""));
-    if (text)
-        err_set(err, err->code, "HTTP %u: %.*s", reply->status,
-                SPAN_ARG(buf_span(&shown)));
-    json_decref(j);
-    return -1;
+    json_error_t bad;
+    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, &bad);
+    if (!j)
+        err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
+    return j;
 }
 
 json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
                               int64_t timeout_ms, struct err *err)
 {
     cleanup_reply struct httpc_reply reply = {0};
-    json_error_t bad;
-    if (!has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err) ||
-        check_reply(&reply, err))
-        return NULL;
-    json_t *view = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad);
-    if (!view)
-        err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
-    return view;
+    return !has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err)
+               ? NULL
+               : parse_reply(&reply, err);
 }
 
 enum { GIB = 1024 };
 
-int64_t session_unit_of_cluster(const struct cluster_state *cs)
+bool session_counts_mib(const struct node_resources *capacity)
 {
     enum { CARD_MAX_GIB = 1024 };
+    return capacity->cards > 0 && capacity->mem / capacity->cards > CARD_MAX_GIB;
+}
+
+int64_t session_unit_of_cluster(const struct cluster_state *cs)
+{
     cleanup_arena struct arena a = {0};
     const struct cluster_state_node **nodes;
     size_t n = cluster_state_nodes(cs, &a, &nodes);
-    for (size_t i = 0; i < n; i++) {
-        const struct node_resources *r = &nodes[i]->capacity;
-        if (r->cards > 0 && r->mem / r->cards > CARD_MAX_GIB)
+    for (size_t i = 0; i < n; i++)
+        if (session_counts_mib(&nodes[i]->capacity))
             return 1;
-    }
     return GIB;
 }
 
@@ -846,40 +842,53 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     return outage;
 }
 
-json_t *session_get(const struct session *s, const char *path, unsigned *status,
-                    struct err *err)
+json_t *session_get(const struct session *s, const char *path, struct err *err)
 {
+    enum { WAIT_MAX_S = 60 };
+    int64_t limit_ms = s->config->timeout_ms, from_ms = clock_mono_ms();
     const struct kube_request request = {
-        .method = "GET", .path = path, .gzip = true, .timeout_ms = s->config->timeout_ms};
-    cleanup_reply struct httpc_reply reply = {0};
-    int rc = kube_call(s->client, &request, &reply, err);
-    *status = rc ? 0 : reply.status;
-    if (rc || kube_reply_check(reply.status, buf_span(&reply.body), err))
-        return NULL;
-    json_t *object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
-    if (!object)
-        err_set(err, ERR_INVALID, "the response is not JSON: GET %s", path);
-    return object;
+        .method = "GET", .path = path, .gzip = true, .timeout_ms = limit_ms};
+    for (;;) {
+        cleanup_reply struct httpc_reply reply = {0};
+        if (kube_ask(s->client, &request, &reply, err) == 0)
+            return parse_reply(&reply, err);
+        int64_t after_s = reply.retry_after_s;
+        int64_t wait_ms = 1000 * (after_s < 1            ? 1
+                                  : after_s < WAIT_MAX_S ? after_s
+                                                         : WAIT_MAX_S);
+        if (after_s < 0 || (limit_ms && clock_mono_ms() + wait_ms >= from_ms + limit_ms))
+            return NULL;
+        poll(NULL, 0, (int)wait_ms);
+    }
 }
 
 int session_list(const struct session *s, const char *path,
                  void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err)
 {
     cleanup_buf struct buf call = {0};
-    unsigned status;
-    json_t *list;
-    bool more = true;
+    json_auto_t *pages = json_array();
+    const json_t *page;
+    bool more = true, restarted = false;
+    size_t i;
     buf_printf(&call, "%s?limit=500", path);
-    while (more && (list = session_get(s, call.p, &status, err))) {
+    while (more) {
+        json_t *list = session_get(s, call.p, err);
+        bool gone = !list && err->code == ERR_GONE && !restarted;
+        if (!list && !gone)
+            return -1;
         struct span next = session_text(json_object_get(list, "metadata"), "continue");
-        add(ctx, list);
         buf_clear(&call);
-        buf_printf(&call, "%s?limit=500&continue=", path);
+        buf_printf(&call, "%s?limit=500%s", path, next.n ? "&continue=" : "");
         list_watch_escape(&call, next);
-        more = next.n > 0;
-        json_decref(list);
+        more = gone || next.n;
+        if (gone) /* the continue token has expired */
+            json_array_clear(pages);
+        else
+            json_array_append_new(pages, list);
+        restarted |= gone;
     }
-    return more ? -1 : 0;
+    json_array_foreach(pages, i, page) add(ctx, page);
+    return 0;
 }
 
 /* A list in the namespace; if that is empty, in all. */
@@ -887,11 +896,10 @@ static json_t *list_in(const struct session *s, const char *group, struct span n
                        const char *rest)
 {
     cleanup_buf struct buf path = {0};
-    unsigned status;
     buf_printf(&path, "/apis/%s/v1/%s", group, ns.n ? "namespaces/" : "");
     list_watch_escape(&path, ns);
     buf_printf(&path, "%s%s", ns.n ? "/" : "", rest);
-    return session_get(s, path.p, &status, NULL);
+    return session_get(s, path.p, NULL);
 }
 
 bool session_write_outage(struct buf *out, struct session *s, const json_t *view)
@@ -902,8 +910,8 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
     json_t *lease;
     if (has_extender(s->config) && !is_url(s->config->extender))
         parse_service(s->config->extender, &e.ns, &service);
-    json_t *leases = list_in(s, "coordination.k8s.io", e.ns,
-                             "leases?fieldSelector=metadata.name=" LEASE);
+    json_auto_t *leases = list_in(s, "coordination.k8s.io", e.ns,
+                                  "leases?fieldSelector=metadata.name=" LEASE);
     e.no_lease = leases && !json_array_size(json_object_get(leases, "items"));
     /* Of several, as of a release that is gone, the one that was renewed last. */
     json_array_foreach(json_object_get(leases, "items"), i, lease)
@@ -916,17 +924,13 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
     }
     if (e.lease)
         e.ns = session_text(json_object_get(e.lease, "metadata"), "namespace");
-    e.slices =
+    json_auto_t *slices = e.slices =
         list_in(s, "discovery.k8s.io", e.ns,
                 "endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
-    e.rejected = list_in(s, "events.k8s.io", (struct span){0},
-                         "events?limit=500&fieldSelector=reason=GPUAllocationFailed");
-    bool outage =
-        cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
-    json_decref(leases);
-    json_decref(e.slices);
-    json_decref(e.rejected);
-    return outage;
+    json_auto_t *rejected = e.rejected =
+        list_in(s, "events.k8s.io", (struct span){0},
+                "events?limit=500&fieldSelector=reason=GPUAllocationFailed");
+    return cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
 }
 
 static void start_request(void *ctx, const struct core_output *request)
@@ -960,13 +964,43 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
     return list_all(s, err);
 }
 
+int session_connect(struct session *s, struct err *err)
+{
+    const struct cli_config *c = s->config;
+    s->until_ms = c->timeout_ms ? clock_mono_ms() + c->timeout_ms : INT64_MAX;
+    if (kubectl_start(c, s->until_ms, &s->kubectl, err))
+        return -1;
+    s->client = s->kubectl ? kube_client_proxied(kubectl_socket(s->kubectl), err)
+                           : kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
+    return s->client ? 0 : s->kubectl ? -1 : err_wrap(err, "without kubectl");
+}
+
+int session_reconnect(struct session *s, struct err *err)
+{
+    enum { WAIT_MS = 1000 };
+    if (!s->kubectl || kubectl_check(s->kubectl, WAIT_MS, NULL) == 0)
+        return -1;
+    stop(s);
+    kube_client_free(steal(&s->client));
+    kubectl_free(steal(&s->kubectl));
+    return session_connect(s, err);
+}
+
+const char *session_namespace(struct session *s, struct err *err)
+{
+    if (s->config->ns)
+        return s->config->ns;
+    if (!s->ns && !(s->ns = kubectl_namespace(s->kubectl, err)))
+        err_wrap(err, "the namespace is unknown, see --namespace");
+    return s->ns;
+}
+
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
     if (session_check_extender(c, err))
         return -1;
-    s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
-    if (!s->client || load_cluster(s, c->unit_mib ? c->unit_mib : GIB, err))
+    if (session_connect(s, err) || load_cluster(s, c->unit_mib ? c->unit_mib : GIB, err))
         return -1;
     if (c->classic) /* uses nodes and pods only */
         return 0;
@@ -981,8 +1015,10 @@ int session_load(struct session *s, struct err *err)
 void session_fini(struct session *s)
 {
     json_decref(s->view);
+    buf_fini(&s->stale);
     stop(s);
     kube_client_free(s->client);
+    kubectl_free(s->kubectl);
     free(s->ns);
 }
 

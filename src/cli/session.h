@@ -85,8 +85,6 @@ int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
  * period gets no new pods until its Lease is renewed. */
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s);
-/* 0: up to date. -1: a list or watch fails; err says which and why. */
-int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err);
 
 /* Everything returned is borrowed until the next input. */
 /* The ledger, also for other threads, as long as the state exists. */
@@ -114,7 +112,7 @@ struct span cluster_state_error(const struct cluster_state *cs, size_t i);
 /* Is there a node whose state only the extender knows? */
 bool cluster_state_needs_view(const struct cluster_state *cs);
 /* Applies the extender's view (GET /gpushare-scheduler/inspect) to those nodes. The view
- * of the Go extender, and of an extender that is not ready, change nothing. */
+ * of the Go extender, and of an extender that is not current, change nothing. */
 void cluster_state_apply_view(struct cluster_state *cs, const json_t *view);
 /* Appends what is unusual about the node's heartbeat, as one sentence without control
  * characters; nothing otherwise. */
@@ -130,10 +128,14 @@ struct session {
     const struct cli_config *config; /* borrowed */
     struct kube_client *client;
     struct cluster_state *state; /* what is listed and watched */
-    char *ns;                    /* namespace of the kubeconfig's context */
     struct err view_error; /* session_view failed; ERR_NONE: not called, or no extender */
+    struct buf stale;      /* "as of HH:MM:SS: REASON"; empty: current */
+    bool kubectl_spoke; /* at session_check_current: what it wrote must stay readable */
 
     /* private to session.c */
+    struct kubectl *kubectl; /* carries the login; NULL: the client has it */
+    char *ns;                /* session_namespace; NULL: not asked for */
+    int64_t until_ms;        /* end of --request-timeout */
     struct apisync_streams streams;
     struct list_watch_loop *loop;
     json_t *view;
@@ -144,6 +146,13 @@ struct session {
  * heartbeat is missing. `s` is zeroed except for its config; release it with
  * session_fini, also after -1. */
 int session_load(struct session *s, struct err *err);
+/* The first part of session_load: the client. */
+int session_connect(struct session *s, struct err *err);
+/* Starts kubectl again, for calls alone: the state is dropped. -1: it has not ended, which is no
+ * error, or does not start. */
+int session_reconnect(struct session *s, struct err *err);
+/* The namespace of --namespace, or else of the kubeconfig's context. NULL: unknown. */
+const char *session_namespace(struct session *s, struct err *err);
 void session_fini(struct session *s);
 /* Appends the API server's path of the pod. */
 void session_pod_path(struct buf *path, struct span ns, struct span name);
@@ -154,6 +163,9 @@ const json_t *session_view(struct session *s);
 
 /* Watches for `ms`, or until something visible changes. */
 void session_wait(struct session *s, int64_t ms);
+/* Sets `stale`, and writes each change of it to standard error. 1: it has changed. -1: the API
+ * server has not accepted the credentials for seconds (ERR_UNAUTHORIZED), or kubectl has ended. */
+int session_check_current(struct session *s, struct err *err);
 
 /*
  * The extender's view of its ledger, GET /gpushare-scheduler/inspect. --extender is
@@ -173,11 +185,11 @@ json_t *session_call_extender(struct kube_client *client, const struct cli_confi
 /* -1: the address has neither form, or there is a token for plain HTTP. */
 int session_check_extender(const struct cli_config *c, struct err *err);
 
-/* New. NULL: the call failed, with its status in *status (0: no response). */
-json_t *session_get(const struct session *s, const char *path, unsigned *status,
-                    struct err *err);
+/* New. NULL: the call failed. What the API server asks for with Retry-After is waited for, within
+ * --request-timeout. */
+json_t *session_get(const struct session *s, const char *path, struct err *err);
 
-/* Calls `add` with each page of a list. */
+/* Calls `add` with each page of a list, once all are there. */
 int session_list(const struct session *s, const char *path,
                  void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err);
 
@@ -202,6 +214,7 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
  * The unit of aliyun.com/gpu-mem when no option sets it: MiB if the capacity of a node has
  * more units per card than any GPU has GiB, else GiB. Works with a state of any unit.
  */
+bool session_counts_mib(const struct node_resources *capacity);
 int64_t session_unit_of_cluster(const struct cluster_state *cs);
 
 /* The string of a JSON object's member; empty if there is none. */

@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "domain/diagnosis.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/reason.h"
@@ -88,22 +89,12 @@ void show_state(struct buf *out, const struct ledger_node *node)
         reason_add(out, node, &any, select_fit(node, &any));
 }
 
-void show_capacity(struct buf *out, const struct cluster_state *cs,
-                   const struct ledger_node *node)
+void show_enforced(struct buf *out, uint8_t bits)
 {
-    const struct cluster_state_node *object =
-        cluster_state_find(cs, CORE_NODES, node->name);
-    int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib, units = 0;
-    if (!object || node->source != SOURCE_SCV || node->state == NODE_SCV_DAMAGED ||
-        ledger_capacity_matches(node, unit, object->capacity.mem))
-        return;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        units += node->cards[i].total_mib / unit;
-    buf_printf(out,
-               "capacity is %" PRId64 " " KEY_GPU_MEM ", but its cards make %" PRId64
-               " (check that --memory-unit is the same here, in the extender and in the "
-               "device plugin)",
-               object->capacity.mem, units);
+    if (bits == SCV_ISOLATION_KNOWN)
+        buf_adds(out, "nobody");
+    else if (bits & SCV_ISOLATION_KNOWN)
+        scv_isolation_add(out, bits, ",");
 }
 
 /* Whether the item of the node's processList is shown for itself: not if it is a container
@@ -131,15 +122,16 @@ struct share {
     int64_t mib;
     struct ledger_use use;
 };
+#define NO_USE ((struct ledger_use){.used_mib = -1, .sm_percent = -1})
 
 /* False: the pod neither has a promise of the card nor is known to use it. */
 static bool share_of(const struct ledger_node *node, const struct ledger_pod *pod,
                      const struct card *card, struct share *share)
 {
-    *share = (struct share){ledger_pod_mib(pod, card), {-1, -1}};
+    share->mib = ledger_pod_mib(pod, card);
     if (ledger_pod_use(node, pod, card, &share->use))
         return true;
-    share->use = (struct ledger_use){-1, -1};
+    share->use = NO_USE;
     return share->mib >= 0;
 }
 
@@ -191,6 +183,7 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
     bool assigned = object && span_eq(object->assigned, SPAN("true"));
     uint32_t core = card ? ledger_pod_core(pod, card) : 0;
     const struct ledger_use *use = &share->use;
+    cleanup_buf struct buf enforced = {0};
     struct table *t = &p->table;
     table_span(t, PLAIN, node->name);
     table_cell(t, card ? PLAIN : YELLOW, "%s",
@@ -208,10 +201,13 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
     int64_t unlimited_mib = card ? unlimited_of(p, node, pod, card) : -1;
     table_cell(t, unlimited_mib > 0 ? RED : PLAIN, "%s",
                show_amount(unlimited_mib, p->unit).s);
+    show_enforced(&enforced, use->enforced_by);
+    table_span(t, PLAIN, enforced.n ? buf_span(&enforced) : SPAN("-"));
     table_cell(t, PLAIN, "%s",
-               pod->running ? "running"
-               : assigned   ? "assigned"
-                            : "bound");
+               pod->terminating ? "terminating"
+               : pod->running   ? "running"
+               : assigned       ? "assigned"
+                                : "bound");
     table_end(t);
 }
 
@@ -219,8 +215,8 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
 static void add_pods(struct page *p, struct buf *out, const struct ledger_node **nodes,
                      size_t n)
 {
-    table_header(&p->table,
-                 "NODE\tGPU\tNAMESPACE\tPOD\tPROMISED\tUSED\tSM\tUNLIMITED\tSTATE");
+    table_header(&p->table, "NODE\tGPU\tNAMESPACE\tPOD\tPROMISED\tUSED\tSM\tUNLIMITED\t"
+                            "ENFORCED BY\tSTATE");
     for (size_t i = 0; i < n; i++) {
         const struct ledger_pod **pods;
         size_t n_pods = view_sort_pods(nodes[i]->pods, &p->arena, &pods);
@@ -237,7 +233,7 @@ static void add_pods(struct page *p, struct buf *out, const struct ledger_node *
                 any = true;
             }
             if (!any && pods[j]->request->kind != REQUEST_NONE)
-                add_pod_row(p, nodes[i], pods[j], NULL, &(struct share){-1, {-1, -1}});
+                add_pod_row(p, nodes[i], pods[j], NULL, &(struct share){-1, NO_USE});
         }
     }
     write_page(p, out);
@@ -367,7 +363,7 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
             bool over = card->compute_promised > REQUEST_CORE;
             table_span(t, PLAIN, node->name);
             table_cell(t, PLAIN, "%" PRId32, card->index);
-            table_span(t, PLAIN, card->model.n ? card->model : SPAN("-"));
+            table_span(t, PLAIN, card->kind->model.n ? card->kind->model : SPAN("-"));
             table_cell(t,
                        card->state != CARD_AVAILABLE ? RED
                        : node->cordoned              ? YELLOW
@@ -462,26 +458,44 @@ static void add_sums(struct page *p, struct buf *out, const struct ledger_node *
     buf_addc(out, '\n');
 }
 
+struct marks {
+    struct buf *out;
+    const struct ledger_node *node;
+};
+
+/* What disagrees about the node itself. The tables show its cards and pods; its memory says
+ * enough of what it offers. */
+static void add_mark(void *ctx, const struct disagreement *d)
+{
+    const struct marks *m = ctx;
+    cleanup_buf struct buf text = {0};
+    if (d->card || (d->resource && strcmp(d->resource, KEY_GPU_COUNT) == 0))
+        return;
+    disagreement_write(&text, m->node, d);
+    table_line(m->out, "! %.*s: %s", SPAN_ARG(m->node->name), text.p);
+}
+
 /* Problems of a node, one line each. */
 static void add_notes(struct buf *out, const struct cluster_state *cs,
                       const struct ledger_node *node)
 {
-    cleanup_buf struct buf why = {0}, note = {0}, capacity = {0};
+    cleanup_buf struct buf why = {0}, note = {0};
     show_state(&why, node);
     cluster_state_note_heartbeat(&note, cs, node);
-    show_capacity(&capacity, cs, node);
     if (why.n)
         table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),
                    node->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
     if (note.n)
         table_line(out, "! %.*s: %s", SPAN_ARG(node->name), note.p);
-    if (capacity.n)
-        table_line(out, "! %.*s: %s", SPAN_ARG(node->name), capacity.p);
-    if (node->unknown_listed_card >= 0)
-        table_line(out,
-                   "! %.*s: its ConfigMap lists GPU%" PRId32
-                   ", which the node does not have",
-                   SPAN_ARG(node->name), node->unknown_listed_card);
+    diagnosis_node(cluster_state_ledger(cs), node, add_mark, &(struct marks){out, node});
+}
+
+static void add_isolation(struct buf *out, const struct ledger_node *node)
+{
+    cleanup_buf struct buf words = {0};
+    scv_isolation_add(&words, node->isolation, ", ");
+    if (node->isolation & SCV_ISOLATION_KNOWN)
+        table_line(out, "%.*s can enforce memory by: %s", SPAN_ARG(node->name), words.p);
 }
 
 static bool show_table(struct buf *out, const struct cluster_state *cs,
@@ -507,6 +521,8 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
         for (size_t i = 0; i < n; i++) {
             add_notes(out, cs, nodes[i]);
             any_pods |= show->details && nodes[i]->pods;
+            if (show->details)
+                add_isolation(out, nodes[i]);
         }
         if (any_pods) {
             buf_addc(out, '\n');
@@ -578,6 +594,7 @@ static void complete_pods(json_t *list, const struct cluster_state *cs,
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
         const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
         put_flag(o, "running", pod && pod->running);
+        put_flag(o, "terminating", pod && pod->terminating);
         put_flag(o, "assigned", object && span_eq(object->assigned, SPAN("true")));
     }
 }
@@ -587,7 +604,7 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
 {
     const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
     const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
-    json_t *list = json_array();
+    json_auto_t *list = json_array();
     if (node->state != NODE_USABLE)
         put_amount(o, "freeMiB", 0);
     if (scv && scv->has_utilization)
@@ -613,7 +630,6 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
     }
     if (json_array_size(list))
         json_object_set(o, "processes", list);
-    json_decref(list);
 }
 
 static void complete_node(json_t *o, const struct cluster_state *cs,

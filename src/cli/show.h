@@ -42,9 +42,9 @@ struct show_text show_units(int64_t mib, int64_t unit_mib); /* "1.8 GiB" */
 const char *show_plural(size_t n);                          /* "s" unless n is 1 */
 /* Appends why the node is unusable for every pod; nothing if it is usable. */
 void show_state(struct buf *out, const struct ledger_node *node);
-/* Appends how the Node's capacity of memory differs from its cards; nothing otherwise. */
-void show_capacity(struct buf *out, const struct cluster_state *cs,
-                   const struct ledger_node *node);
+/* Appends what enforces a promise, of SCV_ISOLATION_ bits: "driver,library", "nobody"; nothing if
+ * that is unknown. */
+void show_enforced(struct buf *out, uint8_t bits);
 
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);

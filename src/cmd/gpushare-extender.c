@@ -24,7 +24,7 @@ static bool stop(void *extender)
 
 int main(int argc, char **argv)
 {
-    static const struct entry entry = {&extender_program, start, stop, extender_once};
+    static const struct entry entry = {&extender_program, start, stop, extender_once, NULL};
     struct extender_config config = {0};
     return_large_blocks();
     return entry_main(&entry, &config, argc, argv);

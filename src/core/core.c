@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/diagnosis.h"
 
 /* The core: new, a step, due, queries; and what its parts share. */
 
@@ -96,8 +97,13 @@ static void init(struct core *core, uint64_t ledger_seed)
     list_init(&core->wakeups);
     list_init(&core->preempt.pods);
     list_init(&core->bind_ops);
+    list_init(&core->gangs.list);
+    list_init(&core->holders.now);
+    list_init(&core->holders.later);
     map_init(&core->heartbeats.by_node, seed, offsetof(struct heartbeat, node));
     map_init(&core->wakeups_by_node, seed, offsetof(struct wakeup, node));
+    map_init(&core->holders.by_node, seed, offsetof(struct holder_check, node));
+    map_init(&core->gangs.by_key, seed, offsetof(struct core_gang, key));
     map_init(&core->bind_ops_by_uid, seed, offsetof(struct bind_op, uid));
 }
 
@@ -105,6 +111,7 @@ struct core *core_new(const struct core_settings *settings)
 {
     struct core *core = xcalloc(1, sizeof *core);
     core->settings = *settings;
+    core->settings.lease_ms = settings->lease_ms ?: CORE_LEASE_MS;
     core->identity = name_copy(settings->identity);
     core->lease_namespace = name_copy(settings->lease_namespace);
     core->lease_name = name_copy(settings->lease_name);
@@ -123,8 +130,10 @@ static void fini(struct core *core)
     buf_fini(&leader->holder);
     buf_fini(&leader->acquire_time);
     core_bind_fini(core);
+    core_gang_fini(core);
     core_sync_fini(core);
     core_preempt_fini(core);
+    core_holder_fini(core);
     core_wakeup_fini(core);
     ledger_free(core->ledger);
 }
@@ -162,18 +171,21 @@ static void forget(struct step *s)
     core_bind_fail_all(s);
     fini(core);
     const struct core old = *core;
-    *core = (struct core){.settings = old.settings,
-                          .identity = old.identity,
-                          .lease_namespace = old.lease_namespace,
-                          .lease_name = old.lease_name,
-                          .rng = old.rng,
-                          .stopping = old.stopping,
-                          .last_id = old.last_id,
-                          .last_assume_ns = old.last_assume_ns,
-                          .overcommits = old.overcommits,
-                          .preempt = {.counts = old.preempt.counts},
-                          .leader = {.lead_from_ms = s->now.mono_ms + CORE_LEASE_MS},
-                          .scratch = old.scratch};
+    *core = (struct core){
+        .settings = old.settings,
+        .identity = old.identity,
+        .lease_namespace = old.lease_namespace,
+        .lease_name = old.lease_name,
+        .rng = old.rng,
+        .stopping = old.stopping,
+        .last_id = old.last_id,
+        .last_assume_ns = old.last_assume_ns,
+        .overcommits = old.overcommits,
+        .preempt = {.counts = old.preempt.counts},
+        .gangs = {.failed = old.gangs.failed},
+        .leader = {.longest_ms = old.leader.longest_ms,
+                   .lead_from_ms = s->now.mono_ms + core_leader_wait_ms(&old)},
+        .scratch = old.scratch};
     init(core, rng_next(&core->rng));
 }
 
@@ -186,6 +198,8 @@ static const struct part {
     {core_leader_tick, core_leader_due, core_leader_answered},
     {core_sync_tick, core_sync_due, NULL},
     {core_bind_tick, core_bind_due, core_bind_answered},
+    {core_gang_tick, core_gang_due, NULL},
+    {core_holder_tick, core_holder_due, core_holder_answered},
     {core_preempt_tick, core_preempt_due, core_preempt_answered},
     {core_reserve_tick, core_reserve_due, NULL},
     {core_wakeup_tick, core_wakeup_due, core_wakeup_answered},
@@ -202,6 +216,7 @@ static void answered(struct step *s)
 static void stop(struct step *s)
 {
     s->core->stopping = true;
+    core_gang_drop_all(s);
     s->core->leader.due_ms = s->now.mono_ms; /* release the lease now */
 }
 
@@ -220,6 +235,7 @@ static void dispatch(struct step *s)
         [CORE_WATCH_PROGRESS] = core_sync_watch_progress,
         [CORE_WATCH_ENDED] = core_sync_ended,
         [CORE_BIND] = core_bind_requested,
+        [CORE_BIND_GONE] = core_bind_gone,
         [CORE_RESERVE] = core_reserve_requested,
         [CORE_ANSWER] = answered,
         [CORE_STOP] = stop,
@@ -238,36 +254,36 @@ static void dispatch(struct step *s)
     core_leader_check_expiry(s);
     if (type != CORE_TICK)
         handlers[type](s);
-    /* There are thousands of objects in a row: timers can wait for the next tick. */
-    for (size_t i = 0;
-         type != CORE_OBJECT && type != CORE_WATCH_PROGRESS && i < ARRAY_LEN(parts); i++)
+    /* There are thousands of objects in a row, and what is reserved for a filter must be there when
+     * it is answered: timers can wait for the next tick. */
+    bool ticks =
+        type != CORE_OBJECT && type != CORE_WATCH_PROGRESS && type != CORE_RESERVE;
+    for (size_t i = 0; ticks && i < ARRAY_LEN(parts); i++)
         parts[i].tick(s);
+    core_reserve_review(s);
 }
 
 /* Overcommitment by other programs cannot be prevented, so it is reported. While pods are
- * being listed the ledger has new pods beside deleted ones: nothing is reported then. */
+ * being listed the ledger has new pods beside deleted ones, and before the first list of Scvs the
+ * cards of a node have one size: nothing is reported then. */
 static void log_overcommits(struct step *s)
 {
     struct core *core = s->core;
-    const struct cursor *pods = &core->cursors[CORE_PODS];
+    const struct reflector *pods = &core->reflectors[CORE_PODS];
     size_t n = ledger_totals(core->ledger).overcommitted;
-    if (n == core->n_overcommitted || !pods->synced || pods->state == CURSOR_LISTING)
+    if (n == core->n_overcommitted || !pods->synced || pods->state == REFLECTOR_LISTING ||
+        !core->reflectors[CORE_NODES].synced || !core->reflectors[CORE_SCVS].synced)
         return;
     for (uint32_t i = 0; n > core->n_overcommitted && i < ledger_node_slots(core->ledger);
          i++) {
         const struct ledger_node *node = ledger_node_at(core->ledger, i);
         for (uint32_t k = 0; node && k < node->n_cards; k++) {
-            const struct card *card = &node->cards[k];
-            const char *compute = card->compute_promised
-                                      ? step_printf(s->out, ", and %u %% of its compute",
-                                                    card->compute_promised)
-                                      : "";
-            if (card->overcommitted)
-                core_log(s, ERR_CONFLICT,
-                         "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld "
-                         "MiB%s",
-                         SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
-                         (long long)card->total_mib, compute);
+            cleanup_buf struct buf text = {0};
+            struct disagreement over;
+            if (!diagnosis_overcommit(&node->cards[k], &over))
+                continue;
+            disagreement_write(&text, node, &over);
+            core_log(s, ERR_CONFLICT, "node %.*s: %s", SPAN_ARG(node->name), text.p);
         }
     }
     core->overcommits += n > core->n_overcommitted ? n - core->n_overcommitted : 0;
@@ -324,20 +340,42 @@ const struct ledger *core_ledger(const struct core *core)
 
 int core_ready(const struct core *core, struct step_time now, struct err *err)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        const struct cursor *c = &core->cursors[kind];
-        if (!c->synced)
+    for (int kind = 0; kind < core_kinds(core); kind++) {
+        const struct reflector *r = &core->reflectors[kind];
+        int64_t age_ms = core_watch_age_ms(core, now, (enum core_kind)kind);
+        if (age_ms < 0)
             return err_set(err, ERR_UNAVAILABLE,
                            "not ready: the first list of %s has not finished%s%s",
-                           kind_names[kind], CORE_FAILURE(c->failure));
-        int64_t age_ms = now.mono_ms - c->last_event_ms;
+                           kind_names[kind], CORE_FAILURE(r->failure));
         if (age_ms > CORE_STALE_MS)
             return err_set(
                 err, ERR_UNAVAILABLE,
                 "not ready: the watch of %s has delivered nothing for %lld s%s%s",
-                kind_names[kind], (long long)(age_ms / 1000), CORE_FAILURE(c->failure));
+                kind_names[kind], (long long)(age_ms / 1000), CORE_FAILURE(r->failure));
     }
     return 0;
+}
+
+int core_current(const struct core *core, struct step_time now, int64_t *since_ns,
+                 struct err *err)
+{
+    int64_t since_ms = now.mono_ms;
+    int rc = 0;
+    for (int kind = 0; kind < core_kinds(core); kind++) {
+        const struct reflector *r = &core->reflectors[kind];
+        bool fails = r->failure.failures;
+        int64_t from_ms = !r->synced ? 0 : reflector_unknown_since(r, now.mono_ms);
+        if (from_ms < 0 || from_ms >= since_ms ||
+            (r->synced && fails && now.mono_ms - from_ms <= CORE_OUTDATED_MS))
+            continue;
+        since_ms = from_ms;
+        rc = err_set(err, fails ? r->failure.err.code : ERR_TIMEOUT,
+                     "the %s of %s delivers nothing%s%s",
+                     r->synced ? "watch" : "first list", kind_names[kind],
+                     CORE_FAILURE(r->failure));
+    }
+    *since_ns = since_ms ? now.wall_ns - (now.mono_ms - since_ms) * 1000000 : 0;
+    return rc;
 }
 
 void core_advertise(struct core *core, const char *address)
@@ -357,10 +395,16 @@ struct core_stats core_stats(const struct core *core)
     struct core_stats stats = {.stopping = core->stopping,
                                .overcommits = core->overcommits,
                                .binds_in_flight = core->bind_ops_by_uid.n,
+                               .gangs_failed = core->gangs.failed,
                                .preempt_after_ms = core->settings.preempt_after_ms,
                                .preemptions = core->preempt.counts};
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)
-    stats.binds_unknown += op->state == BIND_OP_UNKNOWN;
+    {
+        stats.binds_unknown += op->state == BIND_OP_UNKNOWN;
+        stats.binds_held += op->state == BIND_OP_HELD;
+    }
+    LIST_EACH(struct core_gang, g, &core->gangs.list, link)
+    stats.gangs_in_turn += g->expired;
     LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
     *(e->state == CORE_PREEMPT_WAITING ? &stats.preemptions.waiting
                                        : &stats.preemptions.kept) += 1;
@@ -370,7 +414,7 @@ struct core_stats core_stats(const struct core *core)
 int64_t core_watch_age_ms(const struct core *core, struct step_time now,
                           enum core_kind kind)
 {
-    const struct cursor *c = &core->cursors[kind];
-    int64_t age_ms = now.mono_ms - c->last_event_ms;
-    return !c->synced ? -1 : age_ms > 0 ? age_ms : 0;
+    const struct reflector *r = &core->reflectors[kind];
+    int64_t age_ms = now.mono_ms - r->seen_ms;
+    return !r->synced ? -1 : age_ms > 0 ? age_ms : 0;
 }

@@ -64,15 +64,13 @@ static void bind_op_join(struct bind_op *op, uint64_t token, struct span node)
     op->waiters[op->n_waiters++] = (struct waiter){token, arena_copy(&op->strings, node)};
 }
 
-/* Replies to a caller: the error, or that the pod is bound if there is none. */
-static void reply(struct step *s, uint64_t token, const struct err *err)
+/* Replies to a caller; `err` says why the pod is not bound. */
+static void reply(struct step *s, uint64_t token, enum core_bind_outcome outcome,
+                  const struct err *err)
 {
     struct core_output *o = core_output_add(s, CORE_REPLY);
     o->token = token;
-    o->bind = err->code == ERR_NONE ? CORE_BOUND
-              : err->code == ERR_UNAVAILABLE && core_may_bind(s->core, s->now, NULL)
-                  ? CORE_BIND_NOT_LEADER
-                  : CORE_BIND_REJECTED;
+    o->bind = outcome;
     o->code = err->code;
     o->text = step_text(s->out, span_of(err->msg));
 }
@@ -82,38 +80,47 @@ static void reply_bound(struct step *s, uint64_t token, struct span wanted,
                         struct span node)
 {
     struct err err = {0};
-    if (!span_eq(wanted, node))
+    bool here = span_eq(wanted, node);
+    if (!here)
         err_set(&err, ERR_CONFLICT, "the pod is already bound to node %.*s",
                 SPAN_ARG(node));
-    reply(s, token, &err);
+    reply(s, token, here ? CORE_BOUND : CORE_BIND_REJECTED, &err);
 }
 
-/* Replies to all waiting callers: the error, or that the pod is bound to `node`. */
-static void reply_all(struct step *s, struct bind_op *op, const struct err *err,
-                      struct span node)
+/* Replies to all waiting callers that the pod is not bound. */
+static void reply_all(struct step *s, struct bind_op *op, enum core_bind_outcome outcome,
+                      const struct err *err)
 {
-    for (size_t i = 0; i < op->n_waiters; i++) {
-        const struct waiter *w = &op->waiters[i];
-        if (err)
-            reply(s, w->token, err);
-        else
-            reply_bound(s, w->token, w->node, node);
-    }
+    for (size_t i = 0; i < op->n_waiters; i++)
+        reply(s, op->waiters[i].token, outcome, err);
     op->n_waiters = 0;
 }
 
-/* Ends the op; its callers get the error. */
-static void fail(struct step *s, struct bind_op *op, const struct err *err)
+void core_bind_end(struct step *s, struct bind_op *op, enum core_bind_outcome outcome,
+                   const struct err *err)
 {
-    reply_all(s, op, err, (struct span){0});
+    reply_all(s, op, outcome, err);
     bind_op_end(s->core, op);
+}
+
+void core_bind_fail(struct step *s, struct bind_op *op, const struct err *err)
+{
+    core_bind_end(s, op, CORE_BIND_REJECTED, err);
 }
 
 void core_bind_fail_all(struct step *s)
 {
     const struct err err = {ERR_UNAVAILABLE, "the API server was restored from a backup"};
     LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
-    fail(s, op, &err);
+    core_bind_end(s, op, CORE_BIND_NOT_LEADER, &err);
+}
+
+/* The outcome for a pod of which no Binding is in flight: the next leader can bind it if this
+ * process may not any more. */
+static enum core_bind_outcome not_bound_here(const struct step *s)
+{
+    return core_may_bind(s->core, s->now, NULL) ? CORE_BIND_NOT_LEADER
+                                                : CORE_BIND_REJECTED;
 }
 
 /* Sends a GET of the pod. */
@@ -141,40 +148,46 @@ static bool reject_node(const struct ledger_node *node, struct span name,
     return false;
 }
 
-/* nvidia.com/gpu: the pod counts on the node from now on, and gets no annotations. */
-static bool promise_devices(struct step *s, struct ledger_pod *pod, struct span node_name,
-                            struct err *err)
+bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span node_name,
+                     const struct ledger_node **at, uint64_t *cards, struct err *err)
 {
-    struct ledger *l = s->core->ledger;
-    const struct ledger_node *node = ledger_node_find(l, node_name);
-    const struct select_pod asks = select_pod_of(pod);
-    enum fit fit = node ? select_fit(node, pod->request) : FIT_YES;
-    if (fit != FIT_YES && node->reserved)
-        fit = select_fit_pod(node, &asks);
-    if (fit != FIT_YES || (!node && !request_fits_anywhere(pod->request)))
-        return reject_node(node, node_name, pod->request, err);
-    ledger_pod_place(l, pod, node_name, NULL, 0);
-    return true;
-}
-
-/* Puts the promise into the ledger and writes the annotations. False with err when the
- * pod does not fit. */
-static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span node_name,
-                          struct buf *annotations, struct err *err)
-{
-    struct core *core = s->core;
-    struct ledger *l = core->ledger;
-    const struct ledger_node *node = ledger_node_find(l, node_name);
+    const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
     const struct request *r = pod->request;
-    int64_t unit = core->settings.ledger.unit_mib;
     struct select_pod asks = select_pod_of(pod);
-    uint64_t chosen;
-    if (r->kind == REQUEST_DEVICES)
-        return promise_devices(s, pod, node_name, err);
+    *at = node;
+    *cards = 0;
     if (MUTANT(reservation_ignored_by_bind))
         asks.priority = INT64_MAX;
-    if (!node || !select_bind(node, &asks, &chosen))
-        return reject_node(node, node_name, r, err);
+    asks.gang = pod->member ? pod->member->gang : NULL;
+    bool fits;
+    if (r->kind != REQUEST_DEVICES)
+        fits = node && select_bind(node, &asks, cards);
+    else
+        fits = node ? select_fit_pod(node, &asks) == FIT_YES : request_fits_anywhere(r);
+    return fits || reject_node(node, node_name, r, err);
+}
+
+bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,
+                       struct buf *annotations, struct err *err)
+{
+    struct core *core = s->core;
+    const struct ledger_node *node;
+    struct request settled = *pod->request;
+    const struct request *r = &settled;
+    int64_t unit = r->slots ? 1 : core->settings.ledger.unit_mib;
+    uint64_t chosen;
+    if (!core_bind_judge(s, pod, node_name, &node, &chosen, err))
+        return false;
+    if (r->kind == REQUEST_DEVICES) { /* it counts on the node, and gets no annotations */
+        core_wakeup_place(s, pod, node_name, NULL, 0);
+        return true;
+    }
+    if (r->slots) {
+        settled.parts = arena_alloc(&core->scratch, (r->n_parts + 1) * sizeof *r->parts);
+        memcpy(settled.parts, pod->request->parts, r->n_parts * sizeof *r->parts);
+        int first = MUTANT(percent_of_another_card) ? 0 : __builtin_ctzll(chosen);
+        request_settle(&settled, request_mib(r, node->cards[first].total_mib));
+    }
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);
     struct ledger_share *shares = arena_zalloc(&core->scratch, r->cards * sizeof *shares);
@@ -196,13 +209,21 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     promise_write(annotations, &promise, r, pod->uid, core->last_assume_ns);
     if (!MUTANT(reservation_leaks))
         core_reserve_end(s, pod->uid, node_name);
-    ledger_pod_place(l, pod, node_name, shares, r->cards);
+    core_wakeup_place(s, pod, node_name, shares, r->cards);
     core_reserve_yield(s, node_name, pod->priority);
     return true;
 }
 
+void core_bind_retract(struct step *s, const struct bind_op *op)
+{
+    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+    struct wakeup_fits before = core_wakeup_before(s, op->node);
+    ledger_pod_unplace(s->core->ledger, pod);
+    core_wakeup_after(s, &before);
+}
+
 /* Sends the Binding, after the promise if there is one. */
-static void send(struct step *s, struct bind_op *op, const struct buf *annotations)
+void core_bind_send(struct step *s, struct bind_op *op, const struct buf *annotations)
 {
     op->state = BIND_OP_SENT;
     struct clock_deadline until = core_leader_bind_deadline(s->core);
@@ -219,36 +240,61 @@ static void send(struct step *s, struct bind_op *op, const struct buf *annotatio
     o->send_by = MUTANT(send_by_ignored) ? (struct clock_deadline){0} : until;
 }
 
-/* Binds a pending pod, or replies with the reason why not. `op`: NULL: a new one, from the
- * input. `pod`: NULL: it requests nothing. `zero`: it says so by a limit of 0;
- * kube-scheduler lets the extender bind such pods. */
+/* Binds a pending pod, or replies with the reason why not. `pod`: NULL: it requests nothing.
+ * `zero`: it says so by a limit of 0; kube-scheduler lets the extender bind such pods. */
 static void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *pod,
                        bool zero)
 {
-    const struct core_input *in = s->in;
     cleanup_buf struct buf annotations = {0};
     struct err err = {0};
-    if (core_may_bind(s->core, s->now, &err) == 0) {
-        if (pod && pod->invalid_reason)
-            err_set(&err, ERR_INVALID, "%s", pod->invalid_reason);
-        else if (!pod && !zero && !s->core->settings.bind_any)
-            err_set(&err, ERR_INVALID,
-                    "the pod requests no GPU memory and no cards; the extender "
-                    "binds such pods only with --bind-any");
-        else if (pod)
-            promise_cards(s, pod, op ? op->node : in->node_name, &annotations, &err);
-    }
-    if (err.code != ERR_NONE && op)
-        fail(s, op, &err);
-    else if (err.code != ERR_NONE)
-        reply(s, in->token, &err);
-    if (err.code != ERR_NONE)
+    if (core_may_bind(s->core, s->now, &err)) {
+        core_bind_end(s, op, CORE_BIND_NOT_LEADER, &err);
         return;
-    if (!op) {
-        op = bind_op_new(s->core, in->uid, in->ns, in->name, in->node_name);
-        bind_op_join(op, in->token, in->node_name);
     }
-    send(s, op, &annotations);
+    if (pod && pod->invalid_reason)
+        err_set(&err, ERR_INVALID, "%s", pod->invalid_reason);
+    else if (!pod && !zero && !s->core->settings.bind_any)
+        err_set(&err, ERR_INVALID,
+                "the pod requests no GPU memory and no cards; the extender "
+                "binds such pods only with --bind-any");
+    else if (pod && pod->member && core_gang_holds(s, op, pod))
+        return;
+    else if (pod)
+        core_bind_promise(s, pod, op->node, &annotations, &err);
+    if (err.code != ERR_NONE)
+        core_bind_fail(s, op, &err);
+    else
+        core_bind_send(s, op, &annotations);
+}
+
+/* New, from the input, with its caller. */
+static struct bind_op *bind_op_requested(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct bind_op *op = bind_op_new(s->core, in->uid, in->ns, in->name, in->node_name);
+    op->minimum = in->gang_minimum;
+    bind_op_join(op, in->token, in->node_name);
+    return op;
+}
+
+void core_bind_forgotten(struct step *s, struct span uid)
+{
+    struct bind_op *op = core_bind_find(s->core, uid);
+    if (op && op->state == BIND_OP_HELD)
+        core_bind_fail(s, op,
+                       &(struct err){ERR_CONFLICT, "kube-scheduler tries the pod again"});
+}
+
+void core_bind_gone(struct step *s)
+{
+    LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
+    {
+        for (size_t i = 0; op->state == BIND_OP_HELD && i < op->n_waiters; i++)
+            if (op->waiters[i].token == s->in->token)
+                op->waiters[i--] = op->waiters[--op->n_waiters];
+        if (op->state == BIND_OP_HELD && !op->n_waiters)
+            bind_op_end(s->core, op);
+    }
 }
 
 void core_bind_requested(struct step *s)
@@ -256,6 +302,7 @@ void core_bind_requested(struct step *s)
     const struct core_input *in = s->in;
     struct core *core = s->core;
     struct err err = {0};
+    core_bind_forgotten(s, in->uid);
     struct bind_op *op = core_bind_find(core, in->uid);
     struct ledger_pod *pod = ledger_pod_find(core->ledger, in->uid);
     struct span ns = pod ? pod->ns : op ? op->ns : in->ns;
@@ -263,21 +310,20 @@ void core_bind_requested(struct step *s)
     if (!span_eq(ns, in->ns) || !span_eq(name, in->name)) {
         err_set(&err, ERR_INVALID, "UID %.*s belongs to pod %.*s/%.*s", SPAN_ARG(in->uid),
                 SPAN_ARG(ns), SPAN_ARG(name));
-        reply(s, in->token, &err);
+        reply(s, in->token, CORE_BIND_REJECTED, &err);
     } else if (MUTANT(double_reserve) && op && pod && pod->node) {
-        bind_start(s, NULL, pod, false);
+        bind_start(s, bind_op_requested(s), pod, false);
     } else if (op) {
         bind_op_join(op, in->token, in->node_name);
     } else if (pod && pod->node) {
         core_bind_check(s, pod); /* the API server may have been restored since */
         bind_op_join(core_bind_find(core, in->uid), in->token, in->node_name);
     } else if (pod) {
-        bind_start(s, NULL, pod, false);
+        bind_start(s, bind_op_requested(s), pod, false);
     } else if (core_may_bind(core, s->now, &err)) {
-        reply(s, in->token, &err);
+        reply(s, in->token, CORE_BIND_NOT_LEADER, &err);
     } else {
-        op = bind_op_new(core, in->uid, in->ns, in->name, in->node_name);
-        bind_op_join(op, in->token, in->node_name);
+        op = bind_op_requested(s);
         op->state = BIND_OP_FETCHING;
         bind_op_get(s, op);
     }
@@ -308,13 +354,14 @@ static void not_bound(struct step *s, struct bind_op *op, const struct err *why)
         else
             forget_unconfirmed(s, pod);
     }
-    fail(s, op, why);
+    core_bind_end(s, op, not_bound_here(s), why);
 }
 
 static void bound(struct step *s, struct bind_op *op, struct span node)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
-    reply_all(s, op, NULL, node);
+    for (size_t i = 0; i < op->n_waiters; i++)
+        reply_bound(s, op->waiters[i].token, op->waiters[i].node, node);
     bind_op_end(s->core, op);
     if (!pod)
         return;
@@ -350,7 +397,8 @@ void core_bind_deleted(struct step *s, struct bind_op *op)
         op->deleted = true;
         return;
     }
-    fail(s, op, &(struct err){ERR_NOT_FOUND, "the pod was deleted or has terminated"});
+    core_bind_fail(s, op,
+                   &(struct err){ERR_NOT_FOUND, "the pod was deleted or has terminated"});
 }
 
 /* Errors that say nothing about the Binding itself. */
@@ -376,7 +424,7 @@ static void outcome_unknown(struct step *s, struct bind_op *op)
     if (is_lost(op->why.code) || op->why.code == ERR_CONFLICT ||
         op->why.code == ERR_NOT_FOUND)
         return;
-    reply_all(s, op, &op->why, (struct span){0});
+    reply_all(s, op, CORE_BIND_REJECTED, &op->why);
     op->check_ms = op->proof_ms + 1;
 }
 
@@ -444,7 +492,7 @@ static void checked(struct step *s, struct bind_op *op)
         return;
     }
     if (!is_lost(op->why.code))
-        reply_all(s, op, &op->why, (struct span){0});
+        reply_all(s, op, CORE_BIND_REJECTED, &op->why);
     op->check_ms = op->proof_ms + 1;
 }
 
@@ -461,7 +509,9 @@ static void fetched(struct step *s, struct bind_op *op)
                 "the pod was deleted; a pod of the same name has another UID");
     if (err.code != ERR_NONE) {
         forget_unconfirmed(s, ledger_pod_find(core->ledger, op->uid));
-        fail(s, op, &err);
+        core_bind_end(s, op,
+                      err.code == ERR_NOT_FOUND ? CORE_BIND_REJECTED : not_bound_here(s),
+                      &err);
         return;
     }
     if (op->overtaken) {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mutant.h"
+#include "domain/quantity.h"
 
 /*
  * Leader election. As in client-go, the lease of another holder is counted from when this
@@ -19,6 +20,10 @@
 
 enum {
     RETRY_MS = 500,
+    /* Of half a lease, what a request does not get. A renewal is sent when the one before was
+     * answered. So with requests of up to this limit it is answered within the lease, and a
+     * process that waits sees each renewal within it (test_leader.c). */
+    REQUEST_LESS_MS = 500,
     REFRESH_MIN_MS = 50,   /* at least, between two GETs of core_leader_refresh */
     DURATION_MAX_S = 3600, /* longer leases of other holders are cut to this */
 };
@@ -39,8 +44,17 @@ static bool leader_is_holder(const struct core *core)
 static struct core_output *call(struct step *s, enum core_output_type type)
 {
     struct core *core = s->core;
-    return core_call(s, type, &core->leader.call, span_of(core->lease_namespace),
-                     span_of(core->lease_name), (struct span){0});
+    struct core_output *o =
+        core_call(s, type, &core->leader.call, span_of(core->lease_namespace),
+                  span_of(core->lease_name), (struct span){0});
+    o->limit_ms = core->settings.lease_ms / 2 - REQUEST_LESS_MS;
+    return o;
+}
+
+int64_t core_leader_wait_ms(const struct core *core)
+{
+    int64_t own_ms = core->settings.lease_ms, longest_ms = core->leader.longest_ms;
+    return own_ms > longest_ms || MUTANT(longest_lease_forgotten) ? own_ms : longest_ms;
 }
 
 /* Writes the Lease: with our identity as holder, or with none to release it. */
@@ -55,7 +69,7 @@ static void put(struct step *s, bool release)
     struct lease lease = {
         .meta = {.ns = span_of(core->lease_namespace), .name = span_of(core->lease_name)},
         .holder = release ? SPAN("") : span_of(core->identity),
-        .duration_s = release ? 1 : CORE_LEASE_MS / 1000,
+        .duration_s = release ? 1 : core->settings.lease_ms / 1000,
         .renew_time = buf_span(&now),
         .acquire_time = renews ? buf_span(&leader->acquire_time) : buf_span(&now),
         .transitions = leader->transitions + !renews,
@@ -80,6 +94,7 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
     s->core->wakeups_begun = false;
     if (!MUTANT(reservation_survives_leadership))
         core_reserve_drop_all(s);
+    core_gang_drop_all(s);
 }
 
 /* A leader that has not renewed for a whole lease duration may have a successor, whatever
@@ -87,8 +102,8 @@ static void stop_leading(struct step *s, enum err_code code, const char *why)
 void core_leader_check_expiry(struct step *s)
 {
     const struct leader *leader = &s->core->leader;
-    if (leader->leading && s->now.mono_ms >= leader->valid.mono_ms + CORE_LEASE_MS &&
-        !MUTANT(lapsed_lease_binds))
+    if (leader->leading && !MUTANT(lapsed_lease_binds) &&
+        s->now.mono_ms >= leader->valid.mono_ms + s->core->settings.lease_ms)
         stop_leading(s, ERR_TIMEOUT, "the lease was not renewed in time");
 }
 
@@ -127,7 +142,8 @@ static void check_uid(struct step *s, const struct lease *lease)
     if (MUTANT(recreated_lease_is_the_old_one) ? leader->absent && !other
                                                : leader->absent || other)
         leader->lead_from_ms =
-            s->now.mono_ms + (MUTANT(absent_lease_is_free) ? 0 : CORE_LEASE_MS);
+            s->now.mono_ms +
+            (MUTANT(absent_lease_is_free) ? 0 : core_leader_wait_ms(s->core));
     leader->absent = false;
     buf_set(&leader->uid, lease->meta.uid);
 }
@@ -155,6 +171,9 @@ static void observe(struct step *s, const struct lease *lease)
     if (!leader->known || !span_eq(buf_span(&leader->version), lease->meta.version)) {
         leader->observed_ms = s->now.mono_ms;
         leader->duration_s = lease->duration_s;
+        if (lease->duration_s > leader->longest_ms / 1000)
+            leader->longest_ms =
+                quantity_at_most(lease->duration_s, CORE_LEASE_MAX_MS / 1000) * 1000;
         leader->transitions = lease->transitions;
         buf_set(&leader->version, lease->meta.version);
         buf_set(&leader->holder, lease->holder);
@@ -175,12 +194,10 @@ static int64_t leader_lease_end(const struct core *core)
     const struct leader *leader = &core->leader;
     if (!leader->known || leader->holder.n == 0)
         return INT64_MIN;
-    int64_t seconds = leader->duration_s;
-    if (seconds <= 0)
-        seconds = CORE_LEASE_MS / 1000;
-    if (seconds > DURATION_MAX_S)
-        seconds = DURATION_MAX_S;
-    return leader->observed_ms + seconds * 1000;
+    int64_t own_ms = core->settings.lease_ms, seconds = leader->duration_s;
+    if (seconds <= 0 || MUTANT(own_lease_duration))
+        return leader->observed_ms + own_ms;
+    return leader->observed_ms + quantity_at_most(seconds, DURATION_MAX_S) * 1000;
 }
 
 /* True once per holder: log lines about a wait are not repeated. */
@@ -268,8 +285,8 @@ static void acquired(struct step *s)
     core_log(s, ERR_NONE, "lease %s/%s: acquired; started leading", core->lease_namespace,
              core->lease_name);
     /* The binds of the previous leader must be known before the first bind. */
-    if (core->cursors[CORE_PODS].run && !MUTANT(no_list_after_take_over))
-        core_sync_relist(s, CORE_PODS);
+    if (!MUTANT(no_list_after_take_over))
+        reflector_relist(&core->reflectors[CORE_PODS], s->now.mono_ms);
 }
 
 static void write_answered(struct step *s)
@@ -331,7 +348,7 @@ struct clock_deadline core_leader_bind_deadline(const struct core *core)
         return (struct clock_deadline){.mono_ms = INT64_MIN};
     return (struct clock_deadline){
         .mono_ms = MUTANT(lapsed_lease_binds) ? from->mono_ms + 3600 * 1000
-                                              : from->mono_ms + CORE_LEASE_MS -
+                                              : from->mono_ms + core->settings.lease_ms -
                                                     CORE_BIND_LIMIT_MS - CORE_SLACK_MS,
         .offset_ms = clock_offset_ms(from->mono_ms, from->wall_ns)};
 }
@@ -387,7 +404,7 @@ int core_may_bind(const struct core *core, struct step_time now, struct err *err
             err, ERR_UNAVAILABLE,
             "the clock was set or this machine was suspended; renewing lease %s/%s first",
             core->lease_namespace, core->lease_name);
-    if (core->cursors[CORE_PODS].listed_ms <
+    if (core->reflectors[CORE_PODS].listed_ms <
         (MUTANT(no_list_after_take_over) ? 0 : leader->acquired_ms))
         return err_set(err, ERR_UNAVAILABLE,
                        "the pods have not been listed since the lease was acquired");

@@ -5,22 +5,8 @@
 #include "base/list.h"
 #include "base/rng.h"
 #include "core/core.h"
-
-/* Position in the list + watch of one kind. */
-enum cursor_state { CURSOR_LIST_DUE, CURSOR_LISTING, CURSOR_WATCH_DUE, CURSOR_WATCHING };
-
-struct cursor {
-    enum cursor_state state;
-    uint64_t run;                /* of the current list or watch */
-    struct buf version;          /* to watch from */
-    int64_t due_ms;              /* LIST_DUE, WATCH_DUE: when to start */
-    unsigned relists;            /* lists in a row that a failed watch made necessary */
-    int64_t requested_ms;        /* when the current list or watch was requested */
-    int64_t last_event_ms;       /* when a list or watch last delivered anything */
-    int64_t listed_ms;           /* when the last complete list was requested */
-    bool synced;                 /* there was a complete list */
-    struct step_failure failure; /* of lists and watches */
-};
+#include "domain/reflector.h"
+#include "placement/gang.h"
 
 /* A caller that waits for the outcome of a bind. */
 struct waiter {
@@ -30,6 +16,7 @@ struct waiter {
 
 enum bind_op_state {
     BIND_OP_FETCHING, /* the pod is unknown: a GET is in flight */
+    BIND_OP_HELD,     /* a member of a gang that waits for others, without promise */
     BIND_OP_SENT,     /* the Binding is in flight */
     BIND_OP_UNKNOWN,  /* the Binding may or may not have taken effect */
     BIND_OP_CHECKING, /* a list did not show this bound pod: GETs decide */
@@ -48,11 +35,34 @@ struct bind_op {
     bool deleted;      /* SENT: the pod was seen deleted or terminal */
     bool checked_late; /* a GET sent after proof_ms was answered */
     bool overtaken; /* a list that ended after the GET in flight was sent lacks the pod */
-    struct span seen; /* SENT: an event shows the pod bound to this node */
-    struct err why;   /* the error of the Binding */
+    struct span seen;       /* SENT: an event shows the pod bound to this node */
+    struct err why;         /* the error of the Binding */
+    uint32_t minimum;       /* of its gang, as in the input */
+    struct core_gang *gang; /* HELD; else NULL. It stays when its last held bind ends */
     struct waiter *waiters;
     size_t n_waiters, waiters_cap;
     struct list link;
+};
+
+/* A gang of which binds are held, or that takes turns (core_gang.c). */
+struct core_gang {
+    struct list link;      /* in the order of their turns */
+    struct span key;       /* gang_key; owned */
+    int64_t held_until_ms; /* the held binds fail then; INT64_MAX: none is held */
+    int64_t look_ms;       /* core_gang_tick looks at it; INT64_MAX: no bind is held */
+    bool woken;            /* the missing members, during this hold */
+    bool expired;          /* it takes turns: its binds were held in vain */
+    unsigned in_vain;      /* turns in a row */
+    int64_t not_before_ms; /* its next turn */
+};
+
+struct core_gangs {
+    struct map by_key;
+    struct list list;
+    struct core_gang *turn; /* whose turn it is; or NULL */
+    bool came;              /* a member has been asked about since the turn began */
+    int64_t turn_until_ms;  /* unless binds of it are held then */
+    uint64_t failed;        /* holds and turns without Bindings */
 };
 
 /* A node that gained free memory: a change of the Node makes kube-scheduler retry. */
@@ -103,6 +113,25 @@ struct core_preempt {
     struct core_preemptions counts; /* without `waiting` and `kept` */
 };
 
+/* A node whose podList has pods that the ledger does not know. */
+struct holder_check {
+    struct list link;
+    struct span node; /* owned */
+    uint64_t hash;    /* of these pods */
+    size_t at;        /* of ledger_unknown_holder: those before have been asked for */
+    int64_t due_ms;   /* in `later` */
+};
+
+/* Of all nodes (core_holder.c). */
+struct holders {
+    struct map by_node;
+    struct list now, later;     /* nodes with pods to ask for; `later`: by due_ms */
+    uint64_t call;              /* the GET in flight, or 0 */
+    struct span node, ns, name; /* of that GET, or of the last; owned */
+    bool overtaken;             /* a watch or list has shown a pod of that name since */
+    int64_t not_before_ms, retry_ms;
+};
+
 enum leader_state {
     LEADER_IDLE,
     LEADER_GETTING,
@@ -124,6 +153,8 @@ struct leader {
     bool absent; /* it did not exist at the last GET */
     struct buf uid, version, holder, acquire_time;
     int64_t duration_s, transitions;
+    int64_t
+        longest_ms; /* of the durations in the Leases seen, at most CORE_LEASE_MAX_MS */
     int64_t observed_ms;  /* when this version of it was first seen */
     int64_t lead_from_ms; /* its holder must not lead earlier: the Lease was recreated,
                                and the holder of the previous one may not know that yet */
@@ -163,9 +194,10 @@ struct core {
     bool restored;    /* core_restored, in this step */
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
-    struct cursor cursors[CORE_KINDS];
+    struct reflector reflectors[CORE_KINDS];
     struct map bind_ops_by_uid;
-    struct list bind_ops;  /* newest first */
+    struct list bind_ops; /* newest first */
+    struct core_gangs gangs;
     bool wakeups_begun;    /* only while this process leads */
     size_t wakeup_classes; /* ... of pending pods, that begin() has still to look at */
     struct map wakeups_by_node;
@@ -173,11 +205,18 @@ struct core {
     struct leader leader;
     struct heartbeats heartbeats;
     struct core_preempt preempt;
+    struct holders holders;
     bool units_compared;    /* log_units is done */
     size_t n_overcommitted; /* cards that were overcommitted after the last step */
     uint64_t overcommits;
     struct arena scratch; /* for one step */
 };
+
+/* The kinds that are listed are those before this one. */
+static inline int core_kinds(const struct core *core)
+{
+    return core->settings.only_pods ? CORE_PODS + 1 : CORE_KINDS;
+}
 
 /* The arguments of core_step, which all functions of a step share. */
 struct step {
@@ -215,8 +254,6 @@ void core_sync_tick(struct step *s);
 void core_sync_object(struct step *s);
 void core_sync_watch_progress(struct step *s);
 void core_sync_ended(struct step *s); /* a list or watch */
-/* Starts a new list of the kind now. */
-void core_sync_relist(struct step *s, enum core_kind kind);
 /* Another call shows that the API server works again: shortens the backoff of failed lists
  * and watches, because binds must not be decided from old state for long. */
 void core_sync_retry_soon(struct step *s);
@@ -249,8 +286,59 @@ void core_bind_listed(struct step *s, uint64_t list);
 void core_bind_bound(struct step *s, struct bind_op *op, struct span node);
 void core_bind_deleted(struct step *s, struct bind_op *op);
 
+/* The parts of a bind, for core_gang.c. Does the node have the cards for the pod? *cards: 0 for
+ * nvidia.com/gpu. False with the reason. */
+bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span node_name,
+                     const struct ledger_node **node, uint64_t *cards, struct err *err);
+/* The same, and puts the promise into the ledger and appends the annotations. */
+bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,
+                       struct buf *annotations, struct err *err);
+/* Takes the promise back: no Binding was sent. */
+void core_bind_retract(struct step *s, const struct bind_op *op);
+void core_bind_send(struct step *s, struct bind_op *op, const struct buf *annotations);
+/* Ends the op; its callers get the outcome with the error. */
+void core_bind_end(struct step *s, struct bind_op *op, enum core_bind_outcome outcome,
+                   const struct err *err);
+/* The same, CORE_BIND_REJECTED. */
+void core_bind_fail(struct step *s, struct bind_op *op, const struct err *err);
+void core_bind_gone(struct step *s); /* CORE_BIND_GONE */
+/* The pod is asked about again: ends its held bind. */
+void core_bind_forgotten(struct step *s, struct span uid);
+
+/* core_gang.c: binds of gangs are held until enough members can start */
+void core_gang_fini(struct core *core);
+/* Appends why a gang has to wait; the same for all members at all times. */
+void core_gang_reason(struct buf *out, struct span name);
+/* May members still be created? A gang of which the ledger has none begins now. */
+bool core_gang_awaits(const struct step *s, const struct ledger_gang *gang);
+/* May the gang be planned or held? Not while others have the turn. */
+bool core_gang_may_try(struct step *s, const struct ledger_gang *gang);
+/* Holds the bind of the pod, or fails it, and with the last that was missing starts all. False:
+ * the pod waits for nobody. */
+bool core_gang_holds(struct step *s, struct bind_op *op, struct ledger_pod *pod);
+/* Starts the gang if enough members are there now. */
+void core_gang_review(struct step *s, const struct ledger_gang *gang);
+/* A member finds no place, or loses it: nothing is reserved or held for any. `gang` may be NULL. */
+void core_gang_lost(struct step *s, const struct ledger_gang *gang, const char *why);
+/* Ends what is reserved for members whose binds are not held: they are planned again. */
+void core_gang_release(struct step *s, const struct ledger_gang *gang);
+/* The pod, a member, ends: held binds fail. */
+void core_gang_member_left(struct step *s, const struct ledger_pod *pod);
+/* The pod was seen: if its bind is held and it is no member any more, held binds fail. */
+void core_gang_member_seen(struct step *s, struct span uid);
+void core_gang_drop_all(struct step *s); /* this process may not bind any more */
+void core_gang_tick(struct step *s);
+int64_t core_gang_due(const struct core *core);
+
 /* core_reserve.c: reservations from filter to bind */
 void core_reserve_requested(struct step *s);
+/* Reserves for a member of a gang, or for the pod of the input (`pod` is NULL). */
+void core_reserve_for(struct step *s, const struct gang_plan_member *member,
+                      int64_t until_ms, bool joint);
+void core_reserve_end_gang(struct step *s,
+                           const struct ledger_gang *gang); /* may be NULL */
+/* Ends what does not hold any more on nodes that have changed. */
+void core_reserve_review(struct step *s);
 /* Ends the reservation of the pod, if it has one. `node`: where the pod is placed next; if
  * its reservation is there too, nothing becomes free. {0}: nowhere. */
 void core_reserve_end(struct step *s, struct span uid, struct span node);
@@ -268,27 +356,41 @@ void core_leader_tick(struct step *s);
 void core_leader_refresh(struct step *s);
 bool core_leader_answered(struct step *s);
 int64_t core_leader_due(const struct core *core);
+/* How long the holder of a new Lease must not lead: the longest duration that is known. */
+int64_t core_leader_wait_ms(const struct core *core);
 /* Until when a Binding may start; mono_ms INT64_MIN: this process does not lead. */
 struct clock_deadline core_leader_bind_deadline(const struct core *core);
 
-/* core_wakeup.c: kube-scheduler retries when a node gains free memory */
+/* core_wakeup.c: kube-scheduler retries when filter says yes of a node where it said no */
 struct wakeup_fit {
-    uint64_t id; /* of a class of pending pods */
-    bool fits;
+    /* Nominated to the node; NULL: all others of the class. */
+    const struct ledger_pod *pod;
+    uint64_t class;
+    int64_t room; /* as room_for says */
 };
 struct wakeup_fits {
-    struct wakeup_fit *classes; /* before the change; in scratch */
+    struct wakeup_fit *fits; /* before the change; in scratch */
     size_t n;
-    int64_t free_mib; /* of all cards */
     struct span node;
 };
 void core_wakeup_fini(struct core *core);
+/* Around a change of the node; empty: none. */
 struct wakeup_fits core_wakeup_before(struct step *s, struct span node);
 void core_wakeup_after(struct step *s, const struct wakeup_fits *before);
+/* The node to which the pod (or NULL) is nominated, or empty. */
+static inline struct span core_nominated_to(const struct ledger_pod *pod)
+{
+    return pod && pod->nomination ? pod->nomination->node->name : (struct span){0};
+}
+/* ledger_pod_place, which ends a nomination; the caller wakes for the node of the promise. */
+void core_wakeup_place(struct step *s, struct ledger_pod *pod, struct span node,
+                       const struct ledger_share *shares, uint32_t n);
 /* A pod without GPU has left the node, or NULL: its CPU can be what a gang lacks. */
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */
 void core_wakeup_node(struct step *s, struct span node);
+/* The pending members of the gang are to be tried now. */
+void core_wakeup_gang(struct step *s, const struct ledger_gang *gang);
 /* CORE_REJECTED: the pod is retried because of the node that was not offered. */
 void core_wakeup_rejected(struct step *s);
 void core_wakeup_tick(struct step *s);
@@ -301,3 +403,13 @@ void core_preempt_tick(struct step *s);
 bool core_preempt_answered(struct step *s);
 int64_t core_preempt_due(const struct core *core);
 void core_preempt_fini(struct core *core);
+
+/* core_holder.c: has a pod ended that the podList still shows? */
+void core_holder_fini(struct core *core);
+/* The podList of the node has changed, or (`again`) a pod may have left it. */
+void core_holder_review(struct step *s, struct span node, bool again);
+/* A list, watch or GET shows the pod; `there`: on its node, and not ended. */
+void core_holder_pod(struct step *s, const struct pod *pod, bool there);
+void core_holder_tick(struct step *s);
+bool core_holder_answered(struct step *s);
+int64_t core_holder_due(const struct core *core);

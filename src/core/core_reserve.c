@@ -31,7 +31,7 @@ void core_reserve_end(struct step *s, struct span uid, struct span node)
         end_reservation(s, r);
 }
 
-static void end_gang(struct step *s, const struct ledger_gang *gang)
+void core_reserve_end_gang(struct step *s, const struct ledger_gang *gang)
 {
     struct ledger_reservation *r;
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
@@ -39,22 +39,35 @@ static void end_gang(struct step *s, const struct ledger_gang *gang)
             end_reservation(s, r);
 }
 
+/* If it was made with those of its gang, these end, too. */
+static void reservation_lost(struct step *s, struct ledger_reservation *r,
+                             const char *why)
+{
+    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, r->uid);
+    core_log(s, ERR_NONE, "node %.*s: the reservation of pod %.*s/%.*s has ended: %s",
+             SPAN_ARG(r->node->name), SPAN_ARG(r->ns), SPAN_ARG(r->name), why);
+    if ((r->joint || MUTANT(basic_members_end_together)) && pod && pod->member)
+        core_gang_lost(s, pod->member->gang, "a member has lost its cards");
+    else
+        end_reservation(s, r);
+}
+
 void core_reserve_yield(struct step *s, struct span node_name, int64_t priority)
 {
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
     struct ledger_reservation *lost;
     while (node && !MUTANT(weaker_reservation_stays) &&
-           (lost = ledger_reservation_lost(node, priority))) {
-        core_log(s, ERR_NONE,
-                 "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
-                 "higher priority has its cards",
-                 SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
-        /* If it was made with those of its gang, these end, too. */
-        const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, lost->uid);
-        if ((lost->joint || MUTANT(basic_members_end_together)) && pod && pod->member)
-            end_gang(s, pod->member->gang);
-        else
-            end_reservation(s, lost);
+           (lost = ledger_reservation_lost(node, priority)))
+        reservation_lost(s, lost, "a pod of higher priority has its cards");
+}
+
+void core_reserve_review(struct step *s)
+{
+    const struct ledger_node *node;
+    while ((node = ledger_next_changed(s->core->ledger))) {
+        struct ledger_reservation *r = select_reservation_lost(s->core->ledger, node);
+        if (r) /* the node changes, so the others are judged again */
+            reservation_lost(s, r, "the node or its cards do not serve it any more");
     }
 }
 
@@ -65,9 +78,8 @@ void core_reserve_drop_all(struct step *s)
         ledger_reservation_end(s->core->ledger, r);
 }
 
-/* Reserves for a member of a gang, or for the pod of the input (`pod` is NULL). */
-static void reserve_for(struct step *s, const struct gang_plan_member *m,
-                        int64_t until_ms, bool joint)
+void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t until_ms,
+                      bool joint)
 {
     const struct core_input *in = s->in;
     const struct request *request = m->request;
@@ -76,8 +88,7 @@ static void reserve_for(struct step *s, const struct gang_plan_member *m,
         .ns = m->pod ? m->pod->ns : in->ns,
         .name = m->pod ? m->pod->name : in->name,
         .priority = m->pod ? m->pod->priority : in->priority,
-        .whole = request->kind == REQUEST_CARDS,
-        .core = request->core,
+        .request = request,
         .requests = m->requests,
         .until_ms = until_ms,
         .joint = joint,
@@ -87,8 +98,9 @@ static void reserve_for(struct step *s, const struct gang_plan_member *m,
     r.requests.pods = 1;
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
-        r.shares[i] = (struct ledger_share){
-            .card = card->index, .mib = request->mib_per_card, .uuid = card->uuid};
+        r.shares[i] = (struct ledger_share){.card = card->index,
+                                            .mib = request_mib(request, card->total_mib),
+                                            .uuid = card->uuid};
     }
     ledger_reserve(s->core->ledger, &r, m->node->name);
     core_reserve_yield(s, m->node->name, r.priority);
@@ -99,9 +111,10 @@ static void reserve_for(struct step *s, const struct gang_plan_member *m,
 /*
  * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
  * have no place yet get reservations in this step, or none does and those of the gang end
- * (unless as many as must start have a place without this member). So no gang holds a part
- * of its cards while it waits for the rest, and two gangs cannot block each other. Members
- * that are bound keep their promises.
+ * (unless as many as must start have a place without this member). That is a forecast, which
+ * keeps gangs apart that need the same cards; the bind decides (core_gang.c). A member whose
+ * node is not offered to it is planned again by itself. Members that are bound keep their
+ * promises.
  *
  * The reservations of a gang have one time limit. It is longer than that of a single pod,
  * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
@@ -119,25 +132,16 @@ static void reserve_for(struct step *s, const struct gang_plan_member *m,
  * keep its cards forever although one member cannot start for another reason.
  */
 
-/* Does the reservation still serve the pod: the node is offered, and the cards suit? */
-static bool serves(struct step *s, const struct ledger_reservation *r)
+/* Does the reservation, which holds, still serve the pod: is the node offered and not answered in
+ * vain before, and the request the same? */
+static bool serves(const struct step *s, const struct ledger_reservation *r)
 {
     const struct core_input *in = s->in;
-    const struct request *request = in->request;
-    const struct select_pod asks = {request, in->priority, in->uid, NULL};
-    uint64_t chosen;
-    bool whole = request->kind == REQUEST_CARDS, offered = false;
-    for (size_t i = 0; i < in->n_nodes && !offered; i++)
+    bool offered = false;
+    for (size_t i = 0; i + in->n_last < in->n_nodes && !offered; i++)
         offered = span_eq(in->nodes[i], r->node->name);
-    if (!offered || r->whole != whole || r->n_shares != request->cards ||
-        r->priority != in->priority ||
-        (!whole && r->shares[0].mib != request->mib_per_card) ||
-        r->core != request->core || !select_bind(r->node, &asks, &chosen))
-        return false;
-    for (uint32_t i = 0; i < r->n_shares; i++, chosen &= chosen - 1)
-        if (r->shares[i].on != __builtin_ctzll(chosen))
-            return false;
-    return true;
+    return offered && r->priority == in->priority &&
+           request_equal(r->request, in->request);
 }
 
 /* The nodes of the input, each once. */
@@ -166,17 +170,7 @@ static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t un
     size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
     for (size_t i = 0; i < n; i++)
         if (v->members[i].placed && v->members[i].cards)
-            reserve_for(s, &v->members[i], until_ms, true);
-}
-
-/* May members still be created? A gang of which the ledger has none begins now. */
-static bool gang_waits(const struct step *s, const struct ledger_gang *gang)
-{
-    int64_t now_ms = s->now.mono_ms, since_ms = now_ms;
-    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
-        if (!m->pod->terminating)
-            step_due(&since_ms, m->since_ms);
-    return now_ms - s->core->settings.gang_wait_ms < since_ms;
+            core_reserve_for(s, &v->members[i], until_ms, true);
 }
 
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
@@ -192,12 +186,20 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
                                      .name = in->gang->name,
                                      .minimum = in->gang->minimum,
-                                     .waits = gang_waits(s, gang),
+                                     .waits = core_gang_awaits(s, gang),
+                                     .scheduler = ledger_scheduler(in->scheduler),
                                      .requests = in->requests};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
+    if (!core_gang_may_try(s, gang)) {
+        core_reserve_end_gang(s, gang);
+        core_reserve_end(s, in->uid, (struct span){0}); /* no watch has shown it yet */
+        core_gang_reason(why, in->gang->name);
+        return MUTANT(error_out_of_turn) ? CORE_RESERVE_GANG_WAITS
+                                         : CORE_RESERVE_GANG_REJECTED;
+    }
     gang_judge(l, &asker, NULL, 0, false, &s->core->scratch, &v);
     if (own && serves(s, own) &&
-        (v.placed + 1 >= v.needed || MUTANT(gang_of_old_members))) {
+        (v.placed + v.elsewhere + 1 >= v.needed || MUTANT(gang_of_old_members))) {
         if (MUTANT(gang_reservation_leaks))
             own->until_ms = INT64_MAX;
         *node = own->node;
@@ -214,20 +216,26 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     size_t n = list_nodes(s, &nodes);
     bool spread = in->request->placement == PLACE_SPREAD;
     gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
+    if (v.placed + v.found + v.elsewhere < v.needed && v.placed) {
+        /* What is planned for others can be all that this one is offered. */
+        core_gang_release(s, gang);
+        gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
+    }
     struct ledger_reservation *other;
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
         if ((other = ledger_reservation_find(l, m->pod->uid)))
             step_due(&until_ms, other->until_ms);
-    bool start = v.placed + v.found >= v.needed; /* also without this one */
-    if (v.fits || (start && v.placed))           /* no gang keeps a part of its cards */
+    /* Also without this one? */
+    bool start = v.placed + v.found + v.elsewhere >= v.needed;
+    if (v.fits || (start && v.placed)) /* no gang keeps a part of its cards */
         reserve_all(s, &v, until_ms);
     if (!v.fits) {
         gang_judge_reason(why, &asker, &v);
         if (start)
             return CORE_RESERVE_GANG_REJECTED;
         if (!MUTANT(gang_keeps_a_part))
-            end_gang(s, gang);
-        if (v.needed > v.total)
+            core_gang_lost(s, gang, "a member finds no place");
+        if (v.needed > v.total - v.gated)
             return CORE_RESERVE_GANG_WAITS;
         buf_adds(why, "; none starts before all can");
         return CORE_RESERVE_GANG_REJECTED;
@@ -302,6 +310,8 @@ void core_reserve_requested(struct step *s)
     struct err err = {0};
     const struct ledger_node *node = NULL;
     core_reserve_tick(s);
+    core_bind_forgotten(s, in->uid);
+    core_gang_tick(s); /* as late */
     struct ledger_reservation *old = ledger_reservation_find(s->core->ledger, in->uid);
     struct wakeup_fits before =
         core_wakeup_before(s, old ? old->node->name : (struct span){0});
@@ -317,13 +327,13 @@ void core_reserve_requested(struct step *s)
         node = choose_node(s, &chosen);
         step_due(&until_ms, s->now.mono_ms + CORE_RESERVATION_MS);
         if (node)
-            reserve_for(s,
-                        &(struct gang_plan_member){.uid = in->uid,
-                                                   .request = in->request,
-                                                   .requests = in->requests,
-                                                   .node = node,
-                                                   .cards = chosen},
-                        until_ms, false);
+            core_reserve_for(s,
+                             &(struct gang_plan_member){.uid = in->uid,
+                                                        .request = in->request,
+                                                        .requests = in->requests,
+                                                        .node = node,
+                                                        .cards = chosen},
+                             until_ms, false);
         else
             outcome = CORE_RESERVE_NO_NODE;
     }

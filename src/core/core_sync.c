@@ -67,7 +67,7 @@ static void drop_heartbeats(struct core *core, bool all)
 void core_sync_fini(struct core *core)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        buf_fini(&core->cursors[kind].version);
+        reflector_fini(&core->reflectors[kind]);
     drop_heartbeats(core, true);
     map_fini(&core->heartbeats.by_node);
 }
@@ -166,16 +166,6 @@ static void heartbeat_watch_event(struct step *s)
     delivered(s);
 }
 
-static void heartbeat_listed(struct step *s, int64_t requested_ms)
-{
-    struct heartbeats *h = &s->core->heartbeats;
-    if (requested_ms <= h->last_ms + PAUSE_MS) /* no silence */
-        h->listed_ms = requested_ms;
-    else
-        h->doubted_ms = h->no_pause_since_ms = s->now.mono_ms;
-    delivered(s);
-}
-
 /* When the heartbeat becomes stale unless it is renewed. */
 static int64_t stale_at(const struct core *core, const struct heartbeat *b)
 {
@@ -207,9 +197,9 @@ static int64_t relist_at(const struct core *core, const struct heartbeat *b)
 /* The heartbeat that becomes stale next; NULL: none, or that cannot be checked now. */
 static struct heartbeat *first_fresh(const struct core *core)
 {
-    const struct cursor *c = &core->cursors[CORE_LEASES];
-    bool watched = c->state == CURSOR_WATCHING || c->state == CURSOR_WATCH_DUE;
-    return core->settings.node_grace_ms > 0 && c->synced && watched &&
+    const struct reflector *r = &core->reflectors[CORE_LEASES];
+    bool watched = r->state == REFLECTOR_WATCHING || r->state == REFLECTOR_WATCH_DUE;
+    return core->settings.node_grace_ms > 0 && r->synced && watched &&
                    !core->heartbeats.broken
                ? LIST_FIRST(&core->heartbeats.fresh, struct heartbeat, link)
                : NULL;
@@ -246,13 +236,7 @@ static void heartbeat_tick(struct step *s)
     if (n)
         log_stale(s, n);
     if (b && now_ms >= relist_at(s->core, b))
-        core_sync_relist(s, CORE_LEASES);
-}
-
-static int64_t heartbeat_due(const struct core *core)
-{
-    const struct heartbeat *b = first_fresh(core);
-    return !b ? INT64_MAX : is_proven(core, b) ? stale_at(core, b) : relist_at(core, b);
+        reflector_relist(&s->core->reflectors[CORE_LEASES], now_ms);
 }
 
 /* -- pods -- */
@@ -266,33 +250,42 @@ static int64_t heartbeat_due(const struct core *core)
 
 static void forget_pod(struct step *s, struct ledger_pod *pod)
 {
+    struct span left =
+        pod->node ? arena_copy(&s->core->scratch, pod->node->name) : (struct span){0};
     struct wakeup_fits before =
-        core_wakeup_before(s, pod->node ? pod->node->name : (struct span){0});
+        core_wakeup_before(s, left.n ? left : core_nominated_to(pod));
     ledger_pod_remove(s->core->ledger, pod);
     core_wakeup_after(s, &before);
+    core_holder_review(s, left, true);
 }
 
 void core_sync_pod_deleted(struct step *s, struct span uid)
 {
-    struct bind_op *op = core_bind_find(s->core, uid);
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
+    if (pod && pod->member)
+        core_gang_member_left(s, pod);
+    struct bind_op *op = core_bind_find(s->core, uid);
     if (pod)
         forget_pod(s, pod);
-    core_wakeup_gangs(s, ledger_nongpu_deleted(s->core->ledger, uid));
+    const struct ledger_node *left = ledger_nongpu_deleted(s->core->ledger, uid);
+    core_wakeup_gangs(s, left);
+    if (left)
+        core_holder_review(s, left->name, true);
     if (!MUTANT(reservation_outlives_pod))
         core_reserve_end(s, uid, (struct span){0});
     if (op)
         core_bind_deleted(s, op);
 }
 
-/* Has another replica bound the pod, with other labels than this process has seen? Limits
- * cannot be edited. */
+/* Has a bind by another replica promised something else than this process knows of, because of
+ * other labels or another annotation gpushare/memory? Limits cannot be edited. Or has the bind
+ * settled a percentage? */
 static bool is_promised_otherwise(const struct ledger_pod *entry,
                                   const struct promise *promise)
 {
     const struct request *r = entry->request;
     bool whole = r->kind == REQUEST_CARDS;
-    if (!entry->node || entry->final || !r->by_label || !promise->n)
+    if (!entry->node || entry->final || !(r->by_label || r->slots) || !promise->n)
         return false;
     return promise->whole != whole || (!whole && promise->card_mib != r->mib_per_card);
 }
@@ -353,10 +346,10 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
     /* Edits of the annotations do not change a promise. */
     bool known = entry->final && entry->node && span_eq(entry->node->name, pod->node);
     if (!known || (MUTANT(edits_of_bound_trusted) && n))
-        ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)n);
+        core_wakeup_place(s, entry, pod->node, shares, (uint32_t)n);
     entry->final = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
-        ledger_pod_running(core->ledger, entry, !core->cursors[CORE_PODS].synced);
+        ledger_pod_running(core->ledger, entry, !core->reflectors[CORE_PODS].synced);
     core_wakeup_after(s, &before);
 }
 
@@ -394,7 +387,7 @@ static void date_member(const struct step *s, struct ledger_member *member,
 {
     int64_t now_ms = s->now.mono_ms, wait_ms = s->core->settings.gang_wait_ms;
     int64_t age_ms = s->now.wall_ns / 1000000 - (pod->meta.created_s + 1) * 1000;
-    if (s->core->cursors[CORE_PODS].state == CURSOR_LISTING && age_ms > 0)
+    if (s->core->reflectors[CORE_PODS].state == REFLECTOR_LISTING && age_ms > 0)
         now_ms -= age_ms < wait_ms ? age_ms : wait_ms;
     step_due(&member->since_ms, now_ms);
 }
@@ -406,16 +399,19 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
     struct ledger *l = s->core->ledger;
     const char *why = o->invalid ? o->why.msg : NULL;
     ledger_nongpu_deleted(l, pod->meta.uid);
+    struct wakeup_fits before =
+        core_wakeup_before(s, core_nominated_to(ledger_pod_find(l, pod->meta.uid)));
     struct ledger_pod *entry = ledger_pod_add(l, pod, &o->request, why);
+    core_wakeup_after(s, &before);
     if (is_promised_otherwise(entry, &o->promise))
         ledger_pod_set_request(l, entry, &o->request, why);
     entry->unconfirmed = false;
     if (entry->member)
         date_member(s, entry->member, pod);
-    const struct cursor *c = &s->core->cursors[CORE_PODS];
+    const struct reflector *r = &s->core->reflectors[CORE_PODS];
     /* A list is consistent, and no pod is ever unbound. */
-    if (from == CORE_POD_FROM_WATCH && c->state == CURSOR_LISTING && entry->node &&
-        !pod->node.n && entry->confirmed_ms < c->requested_ms &&
+    if (from == CORE_POD_FROM_WATCH && r->state == REFLECTOR_LISTING && entry->node &&
+        !pod->node.n && entry->confirmed_ms < r->requested_ms &&
         !core_bind_find(s->core, pod->meta.uid))
         core_restored(s, "the list of pods has one unbound that was bound");
     if (from == CORE_POD_FROM_WATCH)
@@ -449,7 +445,9 @@ void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
 
     /* The API server binds no pod that has a deletionTimestamp: what a finalizer holds back
      * is as good as gone. */
-    if (deleted || pod_is_terminal(pod) || (pod->meta.deleting && !bound)) {
+    bool ends = deleted || pod_is_terminal(pod) || (pod->meta.deleting && !bound);
+    core_holder_pod(s, pod, bound && !ends);
+    if (ends) {
         core_sync_pod_deleted(s, uid);
         return;
     }
@@ -465,6 +463,7 @@ void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
         core_reserve_end(s, uid, (struct span){0});
         known = NULL;
     }
+    bool leaves = known && known->member && !known->terminating && pod->meta.deleting;
     if (known || o.asks)
         observe_pod(s, pod, &o, from);
     else if (bound && from == CORE_POD_FROM_WATCH)
@@ -472,6 +471,12 @@ void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
         ledger_nongpu_seen(l, uid, pod->node, &pod->requests, s->in->run);
     if (op && bound)
         core_bind_bound(s, op, pod->node);
+    core_gang_member_seen(s, uid);
+    known = ledger_pod_find(l, uid);
+    if (leaves && known && known->member)
+        core_gang_member_left(s, known);
+    else if (bound && known && known->member)
+        core_gang_review(s, known->member->gang);
 }
 
 /* A pod that a complete list lacks is deleted if the list was requested after the pod was
@@ -486,12 +491,15 @@ static void sweep_pods(struct step *s, uint64_t list, int64_t requested_ms)
     core_bind_listed(s, list);
     for (size_t at = 0;
          !MUTANT(plain_pod_survives_list) && ledger_nongpu_sweep(l, list, &at, &left);) {
-        if (left && !woken[left->id]++) /* once: thousands of pods can have left it */
-            core_wakeup_gangs(s, left);
+        if (!left || woken[left->id]++) /* once: thousands of pods can have left it */
+            continue;
+        core_wakeup_gangs(s, left);
+        core_holder_review(s, left->name, true);
     }
     for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
         next = ledger_next_pod(l, pod);
-        bool in_flight = core_bind_find(core, pod->uid) != NULL;
+        const struct bind_op *op = core_bind_find(core, pod->uid);
+        bool in_flight = op && op->state != BIND_OP_HELD; /* that has no promise */
         if (pod->seen == list)
             continue;
         if (!in_flight && (!pod->node || pod->confirmed_ms < requested_ms ||
@@ -504,112 +512,74 @@ static void sweep_pods(struct step *s, uint64_t list, int64_t requested_ms)
     }
 }
 
-/* -- lists and watches -- */
+/* -- lists and watches: domain/reflector.h says when -- */
 
-/*
- * List + watch of five kinds, each independent of the others: list, watch from the list's
- * resourceVersion, watch again from the last version when the watch ends, list again when
- * that version has expired. Every list is consistent: requested without resourceVersion.
- */
+/* The first list of pods starts once the lease is known: a new leader lists them again. */
+enum { PODS_WAIT_MS = 500 };
 
-enum {
-    BACKOFF_FIRST_MS = 1600, /* of which half is random: as client-go's reflector */
-    BACKOFF_MAX_MS = 30 * 1000,
-    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist backoff */
-    RETRY_SOON_MS = 1000,   /* the maximum wait after core_sync_retry_soon */
-    ABSENT_RETRY_MS = 30 * 1000, /* while the kind itself does not exist: no CRD */
-    WATCH_INTERVAL_MS = 1000,    /* between two watches: a server may end each at once */
-    /* The first list of pods starts once the lease is known: a new leader lists them again. */
-    PODS_WAIT_MS = 500,
+/* A cluster need not serve Scvs and Leases: 404 counts as an empty list. */
+static const struct reflector_kind reflector_kinds[CORE_KINDS] = {
+    [CORE_NODES] = {.watch_s = REFLECTOR_WATCH_S},
+    [CORE_PODS] = {.watch_s = REFLECTOR_WATCH_S},
+    [CORE_SCVS] = {.watch_s = REFLECTOR_WATCH_S, .optional = true},
+    [CORE_LEASES] = {.watch_s = REFLECTOR_WATCH_S, .optional = true},
+    [CORE_CONFIGMAPS] = {.watch_s = REFLECTOR_WATCH_S},
 };
-
-static void request(struct step *s, enum core_kind kind, enum core_output_type type)
-{
-    struct cursor *c = &s->core->cursors[kind];
-    struct core_output *o = core_output_add(s, type);
-    c->state = type == CORE_LIST ? CURSOR_LISTING : CURSOR_WATCHING;
-    c->run = core_next_id(s->core);
-    c->requested_ms = s->now.mono_ms;
-    o->kind = kind;
-    o->run = c->run;
-    if (type == CORE_WATCH)
-        o->version = step_text(s->out, buf_span(&c->version));
-}
 
 void core_sync_start(struct step *s)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct cursor *c = &s->core->cursors[kind];
-        c->state = CURSOR_LIST_DUE;
-        c->due_ms = s->now.mono_ms;
-        c->listed_ms = INT64_MIN;
-    }
-    s->core->cursors[CORE_PODS].due_ms += PODS_WAIT_MS;
-}
-
-static int64_t cursor_due(const struct core *core, int kind)
-{
-    const struct cursor *c = &core->cursors[kind];
-    if (c->state != CURSOR_LIST_DUE && c->state != CURSOR_WATCH_DUE)
-        return INT64_MAX;
-    if (kind == CORE_PODS && !c->synced && core->leader.settled && !c->failure.failures)
-        return INT64_MIN;
-    return c->due_ms;
+    struct core *core = s->core;
+    for (int kind = 0; kind < core_kinds(core); kind++)
+        reflector_start(&core->reflectors[kind], &reflector_kinds[kind],
+                        s->now.mono_ms + (kind == CORE_PODS ? PODS_WAIT_MS : 0));
 }
 
 void core_sync_tick(struct step *s)
 {
+    struct core *core = s->core;
+    if (core->restored) /* what is requested now would be unknown after the step */
+        return;
     heartbeat_tick(s);
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        if (cursor_due(s->core, kind) > s->now.mono_ms)
+    if (core->leader.settled && !core->reflectors[CORE_PODS].run)
+        reflector_relist(&core->reflectors[CORE_PODS], s->now.mono_ms);
+    for (int kind = 0; kind < core_kinds(core); kind++) {
+        struct reflector *r = &core->reflectors[kind];
+        enum reflector_request request =
+            reflector_tick(r, s->now.mono_ms, core->last_id + 1);
+        if (request == REFLECTOR_WAIT)
             continue;
-        bool lists = s->core->cursors[kind].state == CURSOR_LIST_DUE;
-        request(s, (enum core_kind)kind, lists ? CORE_LIST : CORE_WATCH);
+        bool watch = request == REFLECTOR_WATCH;
+        struct core_output *o = core_output_add(s, watch ? CORE_WATCH : CORE_LIST);
+        o->kind = (enum core_kind)kind;
+        o->run = core_next_id(core);
+        if (watch)
+            o->version = step_text(s->out, buf_span(&r->version));
     }
 }
 
 void core_sync_retry_soon(struct step *s)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct cursor *c = &s->core->cursors[kind];
-        bool idle = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
-        if (idle && c->failure.failures)
-            step_due(&c->due_ms, s->now.mono_ms + RETRY_SOON_MS);
-    }
+    struct core *core = s->core;
+    for (int kind = 0; kind < core_kinds(core); kind++)
+        reflector_retry_soon(&core->reflectors[kind], s->now.mono_ms);
 }
 
 int64_t core_sync_due(const struct core *core)
 {
-    int64_t due = heartbeat_due(core);
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        step_due(&due, cursor_due(core, kind));
+    const struct heartbeat *b = first_fresh(core);
+    int64_t due = !b                   ? INT64_MAX
+                  : is_proven(core, b) ? stale_at(core, b)
+                                       : relist_at(core, b);
+    for (int kind = 0; kind < core_kinds(core); kind++)
+        step_due(&due, reflector_due(&core->reflectors[kind]));
     return due;
 }
 
-/* The cursor of the input; NULL when its run has been superseded. */
-static struct cursor *current(struct step *s)
+/* The reflector of the input; NULL when its run has been superseded. */
+static struct reflector *current(struct step *s)
 {
-    struct cursor *c = &s->core->cursors[s->in->kind];
-    bool running = c->state == CURSOR_LISTING || c->state == CURSOR_WATCHING;
-    return running && s->in->run == c->run ? c : NULL;
-}
-
-/*
- * A list whose version is older shows a restore. A watch whose version is older does not: a
- * member of etcd that lags (fixed in 3.6.2) sends its own progress to a kube-apiserver that
- * has turned to it. A list decides.
- */
-static void see_version(struct step *s, struct cursor *c, struct span version)
-{
-    bool older = object_version_is_older(version, buf_span(&c->version));
-    if (older && c->state == CURSOR_LISTING) {
-        core_restored(s, core_kind_name(s->in->kind));
-    } else if (older) {
-        c->state = CURSOR_LIST_DUE;
-        c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
-    } else if (version.n) {
-        buf_set(&c->version, version);
-    }
+    struct reflector *r = &s->core->reflectors[s->in->kind];
+    return reflector_is_current(r, s->in->run) ? r : NULL;
 }
 
 static struct span object_node(const struct core_input *in)
@@ -649,6 +619,7 @@ static void apply_object(struct step *s, const struct core_input *in, struct spa
         break;
     case CORE_SCVS:
         ledger_scv_seen(l, in->scv, in->run);
+        core_holder_review(s, name, false);
         heartbeat_scv_seen(s, in->scv);
         break;
     case CORE_LEASES:
@@ -664,11 +635,10 @@ static void apply_object(struct step *s, const struct core_input *in, struct spa
 void core_sync_object(struct step *s)
 {
     const struct core_input *in = s->in;
-    struct cursor *c = current(s);
-    if (!c)
+    struct reflector *r = current(s);
+    if (!r)
         return;
-    c->last_event_ms = s->now.mono_ms;
-    if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
+    if (in->kind == CORE_LEASES && r->state == REFLECTOR_WATCHING)
         heartbeat_watch_event(s);
     if (in->kind == CORE_PODS && in->invalid && !in->deleted) {
         /* The last decoded state of the pod stays: an invalid object frees nothing. */
@@ -685,36 +655,47 @@ void core_sync_object(struct step *s)
         apply_object(s, in, object_node(in));
         core_wakeup_after(s, &before);
     }
-    if (c->state == CURSOR_WATCHING)
-        see_version(s, c, in->version);
+    reflector_delivered(r, s->now.mono_ms, &s->core->rng, in->version);
 }
 
-/* A complete list: `c` is its cursor. */
-static void listed(struct step *s, struct cursor *c)
+static void sweep_objects(struct step *s, enum ledger_kind kind, uint64_t list)
+{
+    struct ledger *l = s->core->ledger;
+    const struct ledger_node *node;
+    for (size_t at = 0; (node = ledger_unlisted(l, kind, list, &at));) {
+        struct span name = arena_copy(&s->core->scratch, node->name);
+        struct wakeup_fits before = core_wakeup_before(s, name);
+        ledger_object_deleted(l, kind, name);
+        core_wakeup_after(s, &before);
+    }
+}
+
+/* A complete list, or that of a kind that the cluster does not serve. */
+static void listed(struct step *s, const struct reflector *r)
 {
     enum core_kind kind = s->in->kind;
     if (kind == CORE_PODS)
-        sweep_pods(s, c->run, c->requested_ms);
+        sweep_pods(s, r->run, r->requested_ms);
     else
-        ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
+        sweep_objects(s, ledger_kinds[kind], r->run);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
         drop_heartbeats(s->core, false);
-    if (kind == CORE_LEASES)
-        heartbeat_listed(s, c->requested_ms);
-    c->synced = true;
-    c->last_event_ms = s->now.mono_ms;
-    c->listed_ms = c->requested_ms;
-    step_succeeded(&c->failure);
+    if (kind != CORE_LEASES)
+        return;
+    struct heartbeats *h = &s->core->heartbeats;
+    if (r->requested_ms <= h->last_ms + PAUSE_MS) /* no silence */
+        h->listed_ms = r->requested_ms;
+    else
+        h->doubted_ms = h->no_pause_since_ms = s->now.mono_ms;
+    delivered(s);
 }
 
 void core_sync_watch_progress(struct step *s)
 {
-    struct cursor *c = current(s);
-    if (!c || c->state != CURSOR_WATCHING)
+    struct reflector *r = current(s);
+    if (!r || r->state != REFLECTOR_WATCHING)
         return;
-    c->last_event_ms = s->now.mono_ms;
-    step_succeeded(&c->failure);
-    see_version(s, c, s->in->version);
+    reflector_delivered(r, s->now.mono_ms, &s->core->rng, s->in->version);
     /* An opened watch has delivered nothing yet; a bookmark has a version. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
         heartbeat_watch_event(s);
@@ -724,65 +705,27 @@ void core_sync_ended(struct step *s)
 {
     const struct core_input *in = s->in;
     const char *kind = core_kind_name(in->kind);
-    struct cursor *c = current(s);
+    struct reflector *r = current(s);
     bool watch = in->type == CORE_WATCH_ENDED;
-    if (!c || watch != (c->state == CURSOR_WATCHING))
+    if (!r || watch != (r->state == REFLECTOR_WATCHING))
         return;
-    bool healthy = s->now.mono_ms - c->requested_ms >= HEALTHY_MS;
-    c->due_ms = s->now.mono_ms;
-    if (watch && healthy)
-        c->relists = 0;
-    if (!watch && s->code == ERR_NONE) {
-        if (!MUTANT(restored_list_is_ignored) ||
-            !object_version_is_older(in->version, buf_span(&c->version)))
-            listed(s, c);
-        see_version(s, c, in->version);
-        c->state = CURSOR_WATCH_DUE;
-    } else if (!watch && s->code == ERR_NOT_FOUND &&
-               (in->kind == CORE_SCVS || in->kind == CORE_LEASES)) {
-        /* A cluster may not serve these kinds: 404 counts as an empty list. */
-        bool first = !c->synced;
-        listed(s, c);
-        c->state = CURSOR_LIST_DUE;
-        c->due_ms += ABSENT_RETRY_MS;
-        if (first)
-            core_log(s, ERR_NOT_FOUND,
-                     "list of %s: the API server does not serve this kind; retrying "
-                     "every %d s",
-                     kind, ABSENT_RETRY_MS / 1000);
-    } else if (s->code == ERR_NONE) { /* watches end every minute or so */
-        c->state = CURSOR_WATCH_DUE;
-        if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
-            c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
-    } else {
-        /* A watch that broke is not resumed: an API server that was restored from a backup is
-         * silent until it has passed that version. Silent heartbeats are listed anyway. */
-        bool gone =
-            s->code == ERR_GONE || s->code == ERR_NOT_FOUND || s->code == ERR_INVALID;
-        bool relist = watch && (gone || in->kind != CORE_LEASES);
-        unsigned relists = c->relists;
-        c->state = watch && !relist ? CURSOR_WATCH_DUE : CURSOR_LIST_DUE;
-        c->relists += relist;
-        step_failed(&c->failure, s->now.mono_ms, in->err);
-        c->due_ms +=
-            step_backoff(&s->core->rng, relist ? c->relists : c->failure.failures,
-                         BACKOFF_FIRST_MS, BACKOFF_MAX_MS, in->retry_after_ms);
-        /* The first list after a healthy watch is immediate. A server that ends every watch
-         * with an error gets lists at growing intervals; successful lists and opened watches
-         * do not reset them. */
-        if (watch && s->code == ERR_GONE && !relists)
-            c->due_ms = s->now.mono_ms;
-        if (in->kind == CORE_LEASES)
-            s->core->heartbeats.broken = true;
+    bool first = !r->synced;
+    enum reflector_end end = reflector_ended(r, s->now.mono_ms, &s->core->rng,
+                                             in->version, in->err, in->retry_after_ms);
+    if (end == REFLECTOR_RESTORED)
+        core_restored(s, kind);
+    if (end <= REFLECTOR_ABSENT)
+        listed(s, r);
+    if (end == REFLECTOR_ABSENT && first)
+        core_log(s, ERR_NOT_FOUND,
+                 "list of %s: the API server does not serve this kind; retrying "
+                 "every %lld s",
+                 kind, (long long)(r->due_ms - s->now.mono_ms) / 1000);
+    if (end < REFLECTOR_FAILED)
+        return;
+    if (in->kind == CORE_LEASES)
+        s->core->heartbeats.broken = true;
+    if (end == REFLECTOR_FAILED)
         core_log(s, s->code, watch ? "watch of %s: %s" : "list of %s failed: %s", kind,
                  in->err->msg);
-    }
-}
-
-void core_sync_relist(struct step *s, enum core_kind kind)
-{
-    struct cursor *c = &s->core->cursors[kind];
-    if (c->state == CURSOR_LISTING && c->requested_ms >= s->now.mono_ms)
-        return;
-    request(s, kind, CORE_LIST);
 }

@@ -11,8 +11,10 @@
  * kube-scheduler retries a pod that an extender rejected only after events of Pods, Nodes
  * or storage, else after five minutes. It misses other causes of free memory (a card
  * recovered, an Scv returned, a bind failed), and it may retry after a pod left before
- * this process has seen that. So when a change makes a node fit for a class of pending
- * pods, the leader changes an annotation of the Node, at most once a second per node.
+ * this process has seen that. Before 1.33 it misses the end of a nomination, too. So when a
+ * change makes filter say yes of a node to a pending pod, the leader changes an annotation of
+ * the Node, at most once a second per node. filter is asked before and after each change: for
+ * each class of pending pods, and for each pod that is nominated to the node.
  *
  * The objects of the first lists cause no wakeups: a cluster of 5,000 nodes would get 5,000
  * PATCHes. A new leader does not know why pods were rejected before, or what has changed
@@ -26,7 +28,7 @@
  * here. Uncordoning is an event by itself.
  *
  * A gang (core_reserve.c) was rejected because its members do not fit together. So while
- * members of gangs are pending, every node that gains memory for a pending pod counts. So
+ * members of gangs are pending, every node that gains memory for one counts. So
  * does every node that a pod without GPU has left and whose cards suffice for a member,
  * because members need CPU, too. (A single pod is never rejected for CPU here.)
  *
@@ -42,49 +44,85 @@ enum {
     CLASSES_AT_ONCE = 256, /* bounds the time of a step */
     BEGIN_NODES = 8,       /* for each class, and as many cordoned ones */
     STRIDE = 7919,         /* a prime number */
+    NOMINATED_MAX = 64, /* pods that are nominated to a node, of which each is judged */
 };
 
-static int64_t free_mib_of(const struct ledger_node *node)
+#define NO_ROOM INT64_MIN
+#define NO_POD  INT64_MAX
+
+/* What filter would answer: NO_ROOM, or that the pod fits. For a member of a gang that is the
+ * free memory that it sees: where one member fitted before, two may fit now. */
+static int64_t room_for(const struct ledger_node *node, const struct select_pod *pod,
+                        bool member)
 {
-    int64_t sum = 0;
-    for (uint32_t i = 0; node && i < node->n_cards; i++)
-        sum += node->cards[i].free_mib;
-    return sum;
+    struct select_view view;
+    if (!node || select_fit_pod(node, pod) != FIT_YES)
+        return NO_ROOM;
+    if (!member)
+        return 0;
+    select_view(&view, node, pod, SELECT_ALL);
+    int64_t room = -(int64_t)view.claimed * node->largest_mib;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        room += view.cards[i].free_mib;
+    return room;
+}
+
+/* For the pods of the class that are not nominated to the node; NO_POD: none. */
+static int64_t room_for_class(const struct ledger_node *node,
+                              const struct ledger_class *class)
+{
+    const struct select_pod pod = {&class->request, class->priority, {0}, NULL};
+    size_t pods = class->pods;
+    for (const struct ledger_nomination *m = node ? node->nominated : NULL; m;
+         m = m->next)
+        pods -= m->pod->priority == class->priority &&
+                request_equal(m->pod->request, &class->request);
+    return pods ? room_for(node, &pod, class->members > 0) : NO_POD;
+}
+
+/* For the pod itself, its own nomination takes nothing. */
+static int64_t room_for_nominated(const struct ledger_pod *pod)
+{
+    const struct select_pod asks = select_pod_of(pod);
+    return pod->request->kind == REQUEST_NONE
+               ? NO_ROOM
+               : room_for(pod->nomination->node, &asks, pod->member != NULL);
 }
 
 struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
 {
     struct core *core = s->core;
     struct wakeup_fits fits = {0};
-    size_t n;
+    size_t n, at = 0;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     if (!core->wakeups_begun || !n || !node_name.n)
         return fits;
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
+    const struct ledger_nomination *m = node ? node->nominated : NULL;
     fits.node = arena_copy(&core->scratch, node_name);
-    fits.classes = arena_zalloc(&core->scratch, n * sizeof *fits.classes);
-    fits.n = n;
-    fits.free_mib = free_mib_of(node);
-    for (size_t i = 0; i < n; i++)
-        fits.classes[i] = (struct wakeup_fit){
-            .id = classes[i].id,
-            .fits = node && select_fit(node, &classes[i].request) == FIT_YES,
-        };
+    fits.fits = arena_alloc(&core->scratch, (n + NOMINATED_MAX) * sizeof *fits.fits);
+    for (; at < n; at++)
+        fits.fits[at] = (struct wakeup_fit){.class = classes[at].id,
+                                            .room = room_for_class(node, &classes[at])};
+    for (; m && at < n + NOMINATED_MAX; m = m->next, at++)
+        fits.fits[at] =
+            (struct wakeup_fit){.pod = m->pod, .room = room_for_nominated(m->pod)};
+    fits.n = at;
     return fits;
 }
 
-/* Did the class exist before the change without fitting? A removed class is replaced in
- * the array by the last one, so only few classes change their position. The pods of a new
- * class have just become pending: kube-scheduler has yet to try them, or knows that their
- * bind failed. */
-static bool did_not_fit(const struct wakeup_fits *before, size_t i, uint64_t id)
+/* Had the class, or the nominated pod, less room before the change? A removed class is replaced
+ * in the array by the last one, so only few change their position. What did not exist has just
+ * become pending or nominated: kube-scheduler has yet to try it, or knows that its bind
+ * failed. */
+static bool had_less(const struct wakeup_fits *before, size_t i, uint64_t class,
+                     const struct ledger_pod *pod, int64_t room)
 {
-    if (i < before->n && before->classes[i].id == id)
-        return !before->classes[i].fits;
-    for (size_t k = 0; k < before->n; k++)
-        if (before->classes[k].id == id)
-            return !before->classes[k].fits;
-    return false;
+    const struct wakeup_fit *all = before->fits;
+    if (i >= before->n || all[i].class != class || all[i].pod != pod)
+        for (i = 0; i < before->n && (all[i].class != class || all[i].pod != pod);)
+            i++;
+    return i < before->n && all[i].room < room;
 }
 
 static struct wakeup *wakeup_of(struct core *core, struct span node)
@@ -115,31 +153,43 @@ void core_wakeup_fini(struct core *core)
     map_fini(&core->wakeups_by_node);
 }
 
-/* Does the node fit a class of pending pods: one that did not fit `before`, if that is not
- * NULL, and one with members of gangs, if `members`? */
+/* Does filter say yes of the node for a pending pod: one for which there was less room `before`,
+ * if that is not NULL, and for a member of a gang, if `members`? */
 static bool fits_any(const struct core *core, const struct ledger_node *node,
                      const struct wakeup_fits *before, bool members)
 {
-    size_t n;
+    size_t n, at = 0;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    for (size_t i = 0; node && i < n; i++)
-        if ((!before || did_not_fit(before, i, classes[i].id)) &&
-            (!members || classes[i].members) &&
-            select_fit(node, &classes[i].request) == FIT_YES)
+    const struct ledger_nomination *m = node ? node->nominated : NULL;
+    for (; node && at < n; at++) {
+        const struct ledger_class *class = &classes[at];
+        int64_t room = !members || class->members ? room_for_class(node, class) : NO_ROOM;
+        if (room != NO_ROOM && room != NO_POD &&
+            (!before || had_less(before, at, class->id, NULL, room)))
             return true;
+    }
+    for (; m && at < n + NOMINATED_MAX; m = m->next, at++) {
+        int64_t room = !members || m->pod->member ? room_for_nominated(m->pod) : NO_ROOM;
+        if (room != NO_ROOM && (!before || had_less(before, at, 0, m->pod, room)))
+            return true;
+    }
     return false;
 }
 
 void core_wakeup_after(struct step *s, const struct wakeup_fits *before)
 {
     struct core *core = s->core;
-    const struct ledger_node *node =
-        before->n ? ledger_node_find(core->ledger, before->node) : NULL;
-    /* Where one member fitted before, two may fit now. */
-    bool gangs = ledger_totals(core->ledger).pending_members > 0 &&
-                 free_mib_of(node) > before->free_mib;
-    if (fits_any(core, node, gangs ? NULL : before, false))
+    if (before->n &&
+        fits_any(core, ledger_node_find(core->ledger, before->node), before, false))
         wakeup_of(core, before->node)->due = true;
+}
+
+void core_wakeup_place(struct step *s, struct ledger_pod *pod, struct span node,
+                       const struct ledger_share *shares, uint32_t n)
+{
+    struct wakeup_fits before = core_wakeup_before(s, core_nominated_to(pod));
+    ledger_pod_place(s->core->ledger, pod, node, shares, n);
+    core_wakeup_after(s, &before);
 }
 
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node)
@@ -180,13 +230,32 @@ static void begin_classes(struct core *core, const struct ledger_class *classes,
         bool due = false;
         for (size_t i = from; node && i < to; i++) {
             uint8_t *n = &marked[node->cordoned][i - from];
-            if (*n == BEGIN_NODES || select_fit(node, &classes[i].request) != FIT_YES)
+            int64_t room = *n < BEGIN_NODES ? room_for_class(node, &classes[i]) : NO_ROOM;
+            if (room == NO_ROOM || room == NO_POD)
                 continue;
             ++*n;
             due = true;
         }
+        for (const struct ledger_nomination *m = node ? node->nominated : NULL; m && !due;
+             m = m->next)
+            due = room_for_nominated(m->pod) != NO_ROOM;
         if (due)
             wakeup_of(core, node->name)->due = true;
+    }
+}
+
+void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
+{
+    struct core *core = s->core;
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    for (size_t i = 0; core->wakeups_begun && i < n; i++) {
+        bool asks = false;
+        for (const struct ledger_member *m = gang ? gang->members : NULL; m && !asks;
+             m = m->next)
+            asks = !m->pod->node && request_equal(m->pod->request, &classes[i].request);
+        if (asks)
+            begin_classes(core, classes, i, i + 1);
     }
 }
 

@@ -8,15 +8,16 @@
 const char *ids_resource_name(enum ids_resource r)
 {
     static const char *const names[IDS_RESOURCES] = {KEY_GPU_MEM, KEY_GPU_COUNT,
-                                                     KEY_GPU_CORE};
+                                                     KEY_GPU_SHARE, KEY_GPU_CORE};
     return names[r];
 }
 
 bool ids_resource_read(struct span name, enum ids_resource *r)
 {
-    bool mem = span_eq(name, SPAN(KEY_GPU_MEM));
-    *r = mem ? IDS_MEM : IDS_COUNT;
-    return mem || span_eq(name, SPAN(KEY_GPU_COUNT));
+    for (*r = IDS_MEM; *r < IDS_CARD_RESOURCES; ++*r)
+        if (span_eq(name, span_of(ids_resource_name(*r))))
+            return true;
+    return false;
 }
 
 /* Without l, i, o, u: easy to read aloud. */
@@ -49,8 +50,16 @@ void ids_write(struct buf *out, const struct ids_id *id)
     }
 }
 
+void ids_write_slot(struct buf *out, const struct ids_id *id)
+{
+    buf_add(out, id->tag.text, IDS_TAG);
+    buf_adds(out, "-s");
+    buf_add_i64(out, id->unit);
+}
+
 bool ids_read(enum ids_resource r, struct span text, struct ids_id *id)
 {
+    const size_t mark = r == IDS_SHARE; /* the s */
     if (text.n < IDS_TAG || (text.n == IDS_TAG) != (r == IDS_COUNT))
         return false;
     for (size_t i = 0; i < IDS_TAG; i++)
@@ -61,7 +70,9 @@ bool ids_read(enum ids_resource r, struct span text, struct ids_id *id)
     id->unit = -1;
     if (r == IDS_COUNT)
         return true;
-    struct span number = {text.p + IDS_TAG + 1, text.n - IDS_TAG - 1};
+    if (mark && (text.n < IDS_TAG + 2 || text.p[IDS_TAG + 1] != 's'))
+        return false;
+    struct span number = {text.p + IDS_TAG + 1 + mark, text.n - IDS_TAG - 1 - mark};
     bool canonical = number.n == 1 || (number.n > 1 && number.p[0] != '0');
     return text.p[IDS_TAG] == '-' && canonical && span_i64(number, &id->unit) &&
            id->unit >= 0 && id->unit < IDS_UNITS_MAX;

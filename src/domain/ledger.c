@@ -23,6 +23,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);
+    ledger_kinds_init(l, seed);
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
@@ -34,9 +35,9 @@ struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot)
 }
 
 /* The slot is free afterwards. */
-static void node_fini(struct ledger_node *node)
+static void node_fini(struct ledger *l, struct ledger_node *node)
 {
-    ledger_facts_drop_scv(node->facts);
+    ledger_facts_drop_scv(l, node);
     free(node->facts->departures);
     free(node->facts->foreign);
     free(node->facts->listed);
@@ -51,18 +52,20 @@ void ledger_free(struct ledger *l)
 {
     if (!l)
         return;
-    ledger_pods_free(l);
     ledger_reservations_free(l);
+    ledger_pods_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
         if (ledger_node_slot(l, i)->facts)
-            node_fini(ledger_node_slot(l, i));
+            node_fini(l, ledger_node_slot(l, i));
     for (size_t i = 0; i < l->n_chunks; i++)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
+    map_fini(&l->kinds);
     free(l->nongpu.slots);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);
     free(l->free_slots);
+    free(l->changed);
     free(l);
 }
 
@@ -145,7 +148,7 @@ struct ledger_totals ledger_totals(const struct ledger *l)
                                   .reservations = l->n_reservations};
 }
 
-static const struct node_resources unknown_capacity = {-1, -1, -1, -1};
+static const struct node_resources unknown_capacity = {-1, -1, -1, -1, -1};
 
 static struct ledger_node *node_new(struct ledger *l)
 {
@@ -191,7 +194,7 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
     l->free_slots[l->n_free_slots++] = node->id;
     l->generation++;
-    node_fini(node);
+    node_fini(l, node);
 }
 
 static struct ledger_node *object_seen(struct ledger *l, struct span name,
@@ -212,6 +215,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->mode = node->mode;
         f->cordoned = node->cordoned;
         n->left_out = node->left_out;
+        f->included = node->included;
         f->capacity = node->capacity;
         f->allocatable = node->allocatable;
         f->memory = node->room.memory;
@@ -227,13 +231,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     struct ledger_node_facts *f = node->facts;
     bool had_sample = f->has_sample;
     int64_t before_s = f->sample_s;
-    int64_t most_mib[SCV_MAX_CARDS] = {0};
-    for (size_t i = 0; MUTANT(shrunk_card_keeps_its_size) && i < f->n_scv_cards; i++)
-        most_mib[i] = f->scv_cards[i].total_mib;
     ledger_facts_copy_scv(l, node, scv);
-    for (size_t i = 0; MUTANT(shrunk_card_keeps_its_size) && i < f->n_scv_cards; i++)
-        if (f->scv_cards[i].total_mib < most_mib[i])
-            f->scv_cards[i].total_mib = most_mib[i];
     /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;
@@ -304,7 +302,7 @@ static void object_deleted(struct ledger *l, struct ledger_node *node,
     struct ledger_node_facts *f = node->facts;
     f->has[kind] = kind == LEDGER_SCV && MUTANT(deleted_scv_keeps_cards);
     if (kind == LEDGER_SCV && !f->has[kind])
-        ledger_facts_drop_scv(f);
+        ledger_facts_drop_scv(l, node);
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;
     if (kind == LEDGER_NODE) {
@@ -326,13 +324,15 @@ void ledger_object_deleted(struct ledger *l, enum ledger_kind kind, struct span 
         object_deleted(l, node, kind);
 }
 
-void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
+const struct ledger_node *ledger_unlisted(const struct ledger *l, enum ledger_kind kind,
+                                          uint64_t list, size_t *at)
 {
-    for (size_t i = 0; i < l->n_nodes; i++) {
-        struct ledger_node *node = ledger_node_slot(l, i);
+    while (*at < l->n_nodes) {
+        const struct ledger_node *node = ledger_node_slot(l, (*at)++);
         if (node->facts && node->facts->has[kind] && node->facts->seen[kind] != list)
-            object_deleted(l, node, kind);
+            return node;
     }
+    return NULL;
 }
 
 /* -- template Nodes -- */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From facts to cards: the cards of a node, the promises on each, the free memory, the
- * disagreements between its objects. After each change of a node all of it is computed from
+/* From facts to cards: the cards of a node, the promises on each, the free memory. After each change of a node all of it is computed from
  * scratch; with few cards and pods per node that is cheap, and simpler than incremental
  * updates. */
 #include "domain/ledger_priv.h"
@@ -85,9 +84,9 @@ static void cards_from_scv(struct ledger_node *node)
                      : !from->healthy                        ? CARD_UNHEALTHY
                      : held && !MUTANT(held_cards_available) ? CARD_HELD
                                                              : CARD_AVAILABLE,
-            .total_mib = from->total_mib,
+            .total_mib = from->kind->total_mib,
             .used_mib = f->has_sample ? from->used_mib : -1,
-            .model = from->model->name,
+            .kind = from->kind,
             .uuid = from->uuid,
             .scv = from,
         };
@@ -106,6 +105,7 @@ static void cards_from_capacity(const struct ledger *l, struct ledger_node *node
             .index = (int32_t)i,
             .total_mib = c->mem / c->cards * l->settings.unit_mib,
             .used_mib = -1,
+            .kind = &card_kind_unknown,
         };
 }
 
@@ -162,14 +162,16 @@ static int64_t unit_of(const struct ledger_pod *pod, const struct ledger_share *
                     : 0;
 }
 
-/* What the pod counts for on the card, of which `mib` are its part. Forged annotations of a
+/* What the pod counts for on the card, of which `mib` are its part; 0 of a percentage: no bind has
+ * recorded its part. Forged annotations of a
  * larger unit count for no more than the card. */
 static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
                         const struct ledger_share *share, int64_t mib)
 {
     const struct request *r = pod->request;
     int64_t own = 0, unit = share ? unit_of(pod, share, card, mib, &own) : 0;
-    if (r->kind == REQUEST_CARDS || (r->recorded && mib > card->total_mib))
+    if (r->kind == REQUEST_CARDS || (r->percent && !mib) ||
+        (r->recorded && r->by_label && mib > card->total_mib))
         return card->total_mib;
     if (!unit || unit == own)
         return mib;
@@ -190,7 +192,7 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     int64_t mib = -1;
     if (is_full(pod, card))
         return part_mib(pod, card, pod->n_shares ? pod->shares : NULL,
-                        r->cards * r->mib_per_card);
+                        r->cards * request_mib(r, card->total_mib));
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (ledger_share_card(pod->node, &pod->shares[i]) != card)
             continue;
@@ -227,7 +229,7 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
 
 /* The bits of the cards that the podList shows for the pod. A UUID of two cards names
  * neither, and both get no new pods. */
-static uint64_t listed_cards(const struct ledger_node *node, const struct ledger_pod *pod)
+uint64_t ledger_listed_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
     const struct ledger_node_facts *f = node->facts;
     uint64_t bits = 0;
@@ -281,7 +283,7 @@ uint64_t ledger_pod_used_cards(const struct ledger_node *node,
     const struct ledger_node_facts *f = node->facts;
     if (!pod->running || !f->has_sample || pod->first_sample > f->samples)
         return 0;
-    uint64_t listed = listed_cards(node, pod), used = listed;
+    uint64_t listed = ledger_listed_cards(node, pod), used = listed;
     for (uint32_t i = 0; i < pod->n_shares && !listed; i++)
         used |= pod->shares[i].on >= 0 ? UINT64_C(1) << pod->shares[i].on : 0;
     return used | (node->n_cards == 1 ? pod->other_cards : 0);
@@ -292,7 +294,7 @@ uint64_t ledger_pod_used_cards(const struct ledger_node *node,
 static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
 {
     uint64_t named = find_shares(node, pod->shares, pod->n_shares),
-             listed = listed_cards(node, pod);
+             listed = ledger_listed_cards(node, pod);
     uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
     uint64_t used = ledger_pod_used_cards(node, pod);
     for (uint32_t i = 0; i < node->n_cards; i++) {
@@ -305,11 +307,8 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
             (MUTANT(stale_pod_list_frees) && by_share && !listed &&
              node->facts->n_assignments))
             continue;
-        add_mib(&card->promised_mib, mib);
-        card->pods++;
-        card->whole |= pod->request->kind == REQUEST_CARDS;
-        if (!MUTANT(compute_forgotten) || !by_share || !pod->final)
-            card_add_core(&card->compute_promised, ledger_pod_core(pod, card));
+        bool forgotten = MUTANT(compute_forgotten) && by_share && pod->final;
+        card_charge(card, pod->request, mib, forgotten ? 0 : ledger_pod_core(pod, card));
         add_mib(&own[i], used >> i & 1 ? mib : 0);
     }
 }
@@ -328,8 +327,9 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
 
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i)
 {
-    return r->whole ? ledger_share_card(r->node, &r->shares[i])->total_mib
-                    : r->shares[i].mib;
+    return r->request->kind == REQUEST_CARDS
+               ? ledger_share_card(r->node, &r->shares[i])->total_mib
+               : r->shares[i].mib;
 }
 
 static void charge_reservations(struct ledger_node *node)
@@ -341,7 +341,8 @@ static void charge_reservations(struct ledger_node *node)
             if (!card)
                 continue;
             add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
-            card_add_core(&card->compute_reserved, r->core);
+            card_add_core(&card->compute_reserved, r->request->core);
+            card->slots_left -= (int32_t)r->request->slots;
         }
     }
 }
@@ -349,34 +350,86 @@ static void charge_reservations(struct ledger_node *node)
 /* Can it be a card of nvidia.com/gpu? That is no instance. */
 static bool is_claimable(const struct card *card)
 {
-    return card->state == CARD_AVAILABLE && !card_profile(card).n;
+    return card->state == CARD_AVAILABLE && !card->kind->profile.n;
 }
 
-/* Cards that pods request through nvidia.com/gpu and the podList does not show yet. Which
- * cards the kubelet allocates is unknown, unless it needs all that are left. */
-static void claim_cards(struct ledger_node *node)
+/* Cards that pods request through nvidia.com/gpu and the podList does not show yet. */
+static int64_t claims_of(const struct ledger_node *node, bool terminating)
 {
     const struct ledger_node_facts *f = node->facts;
     /* The kubelet ignores limits of a resource that no device plugin of its node has, and the
      * pod runs without a card. */
     int64_t claimed = 0,
             capacity = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
-    uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(pod->request), has = 0;
         if (asked)
             ledger_pod_holds(node, pod, &has);
-        int64_t more = asked - has;
+        int64_t more = pod->terminating && !terminating ? 0 : asked - has;
         claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
-    claimed = quantity_at_most(claimed,
-                               quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
+    return quantity_at_most(claimed,
+                            quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
+}
+
+/* Which cards the kubelet allocates for these claims is unknown, unless it needs all that are
+ * left. */
+static void claim_cards(struct ledger_node *node)
+{
+    int64_t claimed = claims_of(node, true);
+    uint32_t left = 0, empty = 0;
     node->claimed = (uint16_t)claimed;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        left += is_claimable(&node->cards[i]);
-    for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
-        if (is_claimable(&node->cards[i]))
-            node->cards[i].state = CARD_HELD;
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
+        left += is_claimable(card);
+        empty += is_claimable(card) && card_is_unpromised(card);
+    }
+    for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= empty; i++) {
+        struct card *card = &node->cards[i];
+        if (is_claimable(card) && (claimed >= left || card_is_unpromised(card)))
+            card->state = CARD_HELD;
+    }
+}
+
+uint64_t ledger_cards_left(const struct ledger_node *node, struct card *cards)
+{
+    const struct ledger_node_facts *f = node->facts;
+    const struct ledger_pod *pod = node->pods;
+    uint64_t held = 0; /* by containers of pods that stay */
+    while (pod && !pod->terminating)
+        pod = pod->next;
+    if (!pod)
+        return node->claimed;
+    ARRAY_EACH_ITEM(const struct scv_held, h, f->holders, f->n_holders)
+    {
+        for (pod = node->pods; pod; pod = pod->next)
+            if (pod->terminating && span_eq(h->pod, pod->name) && span_eq(h->ns, pod->ns))
+                break;
+        held |= pod ? 0 : ledger_held_cards(node, h);
+    }
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &cards[i];
+        card_discharge(card);
+        if (card->state == CARD_HELD && !(held >> i & 1))
+            card->state = CARD_AVAILABLE;
+        for (pod = node->pods; pod; pod = pod->next) {
+            int64_t mib = ledger_pod_mib(pod, &node->cards[i]);
+            if (mib < 0)
+                continue;
+            card->slots_left += (int32_t)pod->request->slots;
+            if (!pod->terminating)
+                card_charge(card, pod->request, mib,
+                            ledger_pod_core(pod, &node->cards[i]));
+        }
+        card->free_mib = card_left_mib(card);
+    }
+    return (uint64_t)claims_of(node, false);
+}
+
+static bool has_too_much(const struct card *card)
+{
+    return card->promised_mib > card->total_mib ||
+           card->compute_promised > REQUEST_CORE || (card->whole && card->pods > 1);
 }
 
 /* A pod without a card that has not started uses none: it was bound past the extender, and the
@@ -384,20 +437,14 @@ static void claim_cards(struct ledger_node *node)
 static bool is_overcommitted(const struct ledger_node *node, const struct card *card)
 {
     struct card sum = {.total_mib = card->total_mib};
-    if (card->promised_mib <= card->total_mib && card->compute_promised <= REQUEST_CORE &&
-        !(card->whole && card->pods > 1))
+    if (!has_too_much(card))
         return false;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t mib = pod->n_shares || pod->running ? ledger_pod_mib(pod, card) : -1;
-        if (mib < 0)
-            continue;
-        add_mib(&sum.promised_mib, mib);
-        card_add_core(&sum.compute_promised, ledger_pod_core(pod, card));
-        sum.whole |= pod->request->kind == REQUEST_CARDS;
-        sum.pods++;
+        if (mib >= 0)
+            card_charge(&sum, pod->request, mib, ledger_pod_core(pod, card));
     }
-    return sum.promised_mib > sum.total_mib || sum.compute_promised > REQUEST_CORE ||
-           (sum.whole && sum.pods > 1);
+    return has_too_much(&sum);
 }
 
 static void settle_card(const struct ledger *l, const struct ledger_node *node,
@@ -431,12 +478,15 @@ static void count_cards(struct ledger *l, const struct ledger_node *node, int si
     {
         l->n_overcommitted += (size_t)(sign * card->overcommitted);
         if (node->state == NODE_USABLE)
-            request_mix_add_free(
-                &l->mix, card->kind,
-                sign * quantity_at_most(card->free_mib, INT64_C(1) << FREE_BITS));
-        if (sign < 0)
-            request_mix_remove_card(&l->mix, card->kind);
+            l->mix.kinds[card->kind->id].free_mib +=
+                sign * quantity_at_most(card->free_mib, INT64_C(1) << FREE_BITS);
     }
+}
+
+void ledger_forget_cards(struct ledger *l, struct ledger_node *node)
+{
+    count_cards(l, node, -1);
+    node->n_cards = 0;
 }
 
 /* What is derived from the cards alone: sums, and the rows. */
@@ -453,7 +503,7 @@ static void sum_up(struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         bool available = card->state == CARD_AVAILABLE, free = card_is_free(card);
-        bool instance = card_profile(card).n;
+        bool instance = card->kind->profile.n;
         instances |= instance;
         node->free_cards += free && !instance;
         node->all_available &= available && !card->whole && card->withheld_mib <= 0 &&
@@ -465,7 +515,7 @@ static void sum_up(struct ledger_node *node)
         available_mib += available ? ledger_saturated(card->total_mib) : 0;
         if (i < LEDGER_ROWS) {
             rows->free_mib[i] = ledger_saturated(card->free_mib);
-            rows->kind[i] = card->kind;
+            rows->kind[i] = card->kind->id;
             rows->whole |= (uint8_t)(free << i);
         }
     }
@@ -475,6 +525,14 @@ static void sum_up(struct ledger_node *node)
     rows->available_mib = ledger_saturated(available_mib);
     rows->valid = !instances && node->n_cards <= LEDGER_ROWS &&
                   node->largest_mib <= INT32_MAX / LEDGER_ROWS;
+}
+
+/* The device plugin lists as many slots of each card that it lists. */
+static int64_t slots_of_card(const struct ledger_node *node)
+{
+    const struct node_resources *c = &node->facts->capacity;
+    int64_t cards = c->cards > 0 ? c->cards : node->n_cards;
+    return c->slots > 0 && cards > 0 ? c->slots / cards : 0;
 }
 
 void ledger_derive(struct ledger *l, struct ledger_node *node)
@@ -488,6 +546,8 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
     node->cordoned = f->has[LEDGER_NODE] && f->cordoned;
     node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
+    /* Without the list, the node program may be one of version 1.0. */
+    node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
     node->links = f->links;
     node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {
@@ -502,11 +562,12 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     }
     ARRAY_EACH_ITEM(struct card, card, node->cards, node->n_cards)
     {
-        card->kind = request_mix_add_card(&l->mix, card->model, card_profile(card),
-                                          card_clock_mhz(card), card->total_mib);
         if (lists_card(f, card->index, card->index + INT64_C(1)))
             card->state = MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
     }
+    int64_t slots = f->has[LEDGER_NODE] ? slots_of_card(node) : UINT16_MAX;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        node->cards[i].slots_left = ledger_saturated(slots);
     node->unknown_listed_card = unknown_listed_card(node);
     charge_pods(node, own);
     charge_reservations(node);
@@ -518,116 +579,9 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     ledger_requests_settle(node);
     sum_up(node);
     node->generation = ++l->generation;
-}
-
-/* -- disagreements between the objects of a node -- */
-
-bool card_has_external_use(const struct card *card)
-{
-    return card_external_mib(card) > 0 && (card->use_known || card->state != CARD_HELD);
-}
-
-bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
-{
-    return node->facts->has[LEDGER_SCV] && node->facts->duplicates >> i & 1;
-}
-
-bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
-                             int64_t capacity)
-{
-    int64_t healthy = 0, all = 0;
-    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
-    {
-        int64_t whole = card->total_mib + (card->scv ? card->scv->kept_mib : 0);
-        int64_t units = unit_mib ? card->total_mib / unit_mib : 1;
-        healthy += card->state == CARD_UNHEALTHY ? 0 : units;
-        all += unit_mib ? whole / unit_mib : 1;
-    }
-    return capacity <= 0 || (capacity >= healthy && capacity <= all);
-}
-
-/* Cards that the podList shows for the pod and no share names, even if the node no longer has
- * them. */
-static int64_t wrong_cards(const struct ledger_node *node, const struct ledger_pod *pod)
-{
-    int64_t wrong = 0;
-    size_t n;
-    const struct ledger_assignment *a = ledger_facts_assigned(node->facts, pod, &n);
-    for (; n && pod->n_shares; n--, a++) {
-        uint32_t k = 0;
-        for (; k < pod->n_shares; k++) {
-            const struct ledger_share *share = &pod->shares[k];
-            const struct card *card = ledger_share_card(node, share);
-            if (scv_hash(card && card->uuid.n ? card->uuid : share->uuid) == a->card)
-                break;
-        }
-        wrong += k == pod->n_shares;
-    }
-    return wrong;
-}
-
-enum { WRITTEN_MAX = 8 }; /* of a list of cards; an event has at most 1024 bytes */
-
-static void write_card(struct buf *out, uint32_t number, int32_t index)
-{
-    if (number < WRITTEN_MAX)
-        buf_printf(out, "%sGPU%d", number ? "," : "", index);
-    else if (number == WRITTEN_MAX)
-        buf_adds(out, ",...");
-}
-
-/* The podList shows cards that the annotations do not name, or only some of theirs. */
-static bool has_other_cards(const struct ledger_node *node, const struct ledger_pod *pod)
-{
-    return pod->n_shares && (pod->other_cards & listed_cards(node, pod));
-}
-
-bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,
-                          struct buf *why, bool *only_cards)
-{
-    bool cards = has_other_cards(node, pod);
-    *only_cards = cards && !pod->differences;
-    if (pod->differences)
-        buf_adds(why, pod->differences);
-    if (!cards)
-        return pod->differences != NULL;
-    buf_adds(why, pod->differences ? "; the promise names " : "the promise names ");
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        write_card(why, i, pod->shares[i].card);
-    buf_adds(why, ", but the kubelet gave ");
-    uint32_t n = 0;
-    for (uint64_t left = pod->other_cards; left; left &= left - 1)
-        write_card(why, n++, node->cards[__builtin_ctzll(left)].index);
-    buf_adds(why, "; it counts on both");
-    return true;
-}
-
-void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
-                       int64_t counts[DRIFTS])
-{
-    const struct ledger_node_facts *f = node->facts;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        counts[DRIFT_OVERCOMMITTED] += card->overcommitted;
-        counts[DRIFT_OUTSIDE] += card_has_external_use(card);
-        counts[DRIFT_OVERUSE] += card->overuse_mib > 0;
-        counts[DRIFT_DUPLICATE] += card_is_duplicate(node, i);
-    }
-    /* kube-scheduler trusts the capacity. */
-    if (f->has[LEDGER_NODE] && node->source == SOURCE_SCV && !f->scv_damaged)
-        counts[DRIFT_CAPACITY] +=
-            !ledger_capacity_matches(node, l->settings.unit_mib, f->capacity.mem) +
-            !ledger_capacity_matches(node, 0, f->capacity.cards);
-    counts[DRIFT_LISTED] += node->unknown_listed_card >= 0;
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        counts[DRIFT_FORGED] += pod->differences || has_other_cards(node, pod);
-        if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
-            continue;
-        counts[DRIFT_CARDLESS] +=
-            !pod->n_shares && (node->n_cards != 1 || pod->request->by_label);
-        for (uint32_t i = 0; i < pod->n_shares; i++)
-            counts[DRIFT_UNPLACED] += pod->shares[i].on < 0;
-        counts[DRIFT_WRONG_CARD] += wrong_cards(node, pod);
-        counts[DRIFT_UNIT] += ledger_pod_other_unit(pod) > 0;
+    if (node->reserved && !node->changed) {
+        MEM_GROW(l->changed, l->changed_cap, l->n_changed + 1);
+        l->changed[l->n_changed++] = node->id;
+        node->changed = true;
     }
 }

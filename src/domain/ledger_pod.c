@@ -29,19 +29,17 @@ void request_pool_init(struct map *pool, uint64_t seed)
     map_init(pool, seed, offsetof(struct shared_request, key));
 }
 
-/* The same bytes for equal requests only. Each text follows its KEY_ numbers. */
-enum { KEY_NUMBERS = 19, KEY_PART_NUMBERS = 3 };
+enum { KEY_PART_NUMBERS = 3 };
 
+/* The same bytes for equal requests only: the structs without their pointers, then the texts. */
 static void write_key(struct buf *key, const struct request *r,
                       const struct resources *resources)
 {
-    const int64_t numbers[KEY_NUMBERS] = {
-        r->kind,     r->placement,         r->cards,          r->devices,
-        r->units,    r->mib_per_card,      r->by_label,       r->recorded,
-        r->core,     r->clock_exact,       r->clock_mhz,      r->n_parts,
-        r->models.n, resources->cpu_milli, resources->memory, resources->pods,
-        r->min_link, r->ignores_links,     r->near_gang};
-    buf_add(key, numbers, sizeof numbers);
+    struct request flat = *r;
+    flat.models.p = NULL;
+    flat.parts = NULL;
+    buf_add(key, &flat, sizeof flat);
+    buf_add(key, resources, sizeof *resources);
     buf_add_span(key, r->models);
     ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
     {
@@ -61,9 +59,9 @@ shared_new(const struct request *r, const struct resources *resources, struct sp
     *s = (struct shared_request){
         .request = *r, .resources = *resources, .key = {at, key.n}};
     s->request.parts = s->parts;
-    s->request.models.p = at += KEY_NUMBERS * sizeof(int64_t);
+    s->request.models.p = at += sizeof *r + sizeof *resources;
     at += r->models.n;
-    for (uint32_t i = 0; i < r->n_parts; i++) {
+    for (size_t i = 0; i < r->n_parts; i++) {
         s->parts[i] = r->parts[i];
         s->parts[i].name.p = at += KEY_PART_NUMBERS * sizeof(int64_t);
         at += r->parts[i].name.n;
@@ -109,15 +107,15 @@ static void class_count(struct ledger *l, const struct ledger_pod *pod, int pods
     size_t i = 0;
     if (r->kind == REQUEST_NONE)
         return;
-    while (i < l->n_classes && !request_equal(&l->classes[i].request, r))
+    while (i < l->n_classes && (l->classes[i].priority != pod->priority ||
+                                !request_equal(&l->classes[i].request, r)))
         i++;
     MEM_GROW(l->classes, l->classes_cap, i + 1);
     struct ledger_class *c = &l->classes[i];
     if (i == l->n_classes) {
         l->n_classes++;
-        *c = (struct ledger_class){.id = ++l->last_class, .request = *r};
-        c->request.parts = NULL;
-        c->request.n_parts = 0;
+        *c = (struct ledger_class){++l->last_class, pod->priority,
+                                   request_without_parts(r), 0, 0};
         c->request.models.p = xmemdup0(r->models.p, r->models.n);
     }
     c->pods += (size_t)pods;
@@ -220,6 +218,11 @@ const struct ledger_gang *ledger_gang_find(const struct ledger *l, struct span n
     return map_get(&l->gangs, buf_span(&key));
 }
 
+const struct ledger_gang *ledger_gang_at(const struct ledger *l, struct span key)
+{
+    return map_get(&l->gangs, key);
+}
+
 /* -- pods -- */
 
 static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
@@ -261,6 +264,7 @@ void ledger_pods_free(struct ledger *l)
         free((char *)l->classes[i].request.models.p);
     free(l->classes);
     assert(l->requests.n == 0);
+    request_mix_fini(&l->mix);
     map_fini(&l->gangs);
     map_fini(&l->requests);
     map_fini(&l->pods_by_uid);
@@ -470,6 +474,13 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
     return pod;
 }
 
+uint32_t ledger_scheduler(struct span name)
+{
+    if (!name.n)
+        name = SPAN("default-scheduler"); /* as the API server has it */
+    return (uint32_t)hash_bytes(0, name.p, name.n);
+}
+
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not)
 {
@@ -477,11 +488,15 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     bool known = p != NULL;
     if (!p)
         p = pod_new(l, pod);
+    if (pod->meta.deleting && !p->terminating &&
+        p->node) /* nominated pods get its cards */
+        p->node->generation = ++l->generation;
     p->terminating |= pod->meta.deleting;
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
     p->gated = pod->gated;
+    p->scheduler = ledger_scheduler(pod->scheduler);
     if (!resources_equal(request_pool_resources(p->request), &pod->requests)) {
         share_request(l, p, p->request, &pod->requests);
         if (p->node)
@@ -493,13 +508,13 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (p->node)
         return p;
     int32_t priority = ledger_saturated(pod->priority);
-    l->pending_generation += p->priority != priority;
-    p->priority = priority;
-    if (!known || !request_equal(p->request, request) || p->invalid_reason || why_not) {
+    if (!known || p->priority != priority || !request_equal(p->request, request) ||
+        p->invalid_reason || why_not) {
         if (p->request->kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             request_mix_add(&l->mix, request, pod->requests.cpu_milli);
         l->pending_generation++;
         class_remove(l, p);
+        p->priority = priority;
         set_request(l, p, request, why_not);
         class_add(l, p);
     }

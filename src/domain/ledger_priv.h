@@ -44,6 +44,7 @@ struct ledger_use_entry {
     int16_t sm_percent;
     uint8_t card; /* position in scv_cards */
     enum scv_user user : 8;
+    uint8_t enforced_by; /* SCV_ISOLATION_ bits */
 };
 
 /* The measured use of a card, by user. */
@@ -92,11 +93,12 @@ struct ledger_node_facts {
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
+    uint8_t isolation;     /* of the Scv */
     bool assignments_kept; /* they are of a former Scv */
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
     uint32_t samples;      /* number of different samples so far */
 
-    bool cordoned, node_damaged;
+    bool cordoned, node_damaged, included;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 
     int32_t *listed; /* cards in the ConfigMap */
@@ -130,6 +132,7 @@ struct ledger {
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
     struct map requests;                       /* of the pods */
+    struct map kinds;                          /* of the cards */
     struct ledger_pod *pending, *last_pending; /* newest first */
     size_t n_pending, n_pending_members;       /* members of gangs */
     struct ledger_class *classes;              /* of pending pods */
@@ -142,6 +145,8 @@ struct ledger {
     size_t n_overcommitted;      /* overcommitted cards */
     struct ledger_reservation *first_reservation, *last_reservation; /* by until_ms */
     size_t n_reservations;
+    uint32_t *changed; /* slots of nodes, for ledger_next_changed */
+    size_t n_changed, changed_cap;
 };
 
 static inline int32_t ledger_saturated(int64_t value)
@@ -183,6 +188,8 @@ static inline struct span ledger_put_string(struct span text, char **at)
     return copy;
 }
 
+/* The cards of the node, whose kinds may end, no longer count; ledger_derive has to follow. */
+void ledger_forget_cards(struct ledger *l, struct ledger_node *node);
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);
 
@@ -192,7 +199,8 @@ void ledger_requests_settle(struct ledger_node *node);
 /* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
 void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
                            const struct scv *scv);
-void ledger_facts_drop_scv(struct ledger_node_facts *f);
+void ledger_facts_drop_scv(struct ledger *l, struct ledger_node *node);
+void ledger_kinds_init(struct ledger *l, uint64_t seed);
 /* The pod's assignments; *n gets their number. */
 const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
                                                       const struct ledger_pod *pod,
@@ -216,6 +224,9 @@ void ledger_reservations_free(struct ledger *l);
 struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
 /* What it reserves on the card of its i-th share, which is not missing. */
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);
+/* Bits of the cards that the podList shows for the pod. */
+uint64_t ledger_listed_cards(const struct ledger_node *node,
+                             const struct ledger_pod *pod);
 /* Bits of the cards whose newest sample includes the pod's memory. */
 uint64_t ledger_pod_used_cards(const struct ledger_node *node,
                                const struct ledger_pod *pod);

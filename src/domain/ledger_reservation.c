@@ -8,8 +8,9 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 
-static void reservation_free(struct ledger_reservation *r)
+static void reservation_free(struct ledger *l, struct ledger_reservation *r)
 {
+    request_pool_release(&l->requests, r->request);
     free(r->shares);
     free(r);
 }
@@ -18,7 +19,7 @@ void ledger_reservations_free(struct ledger *l)
 {
     for (struct ledger_reservation *r = l->first_reservation, *next; r; r = next) {
         next = r->next;
-        reservation_free(r);
+        reservation_free(l, r);
     }
 }
 
@@ -72,7 +73,9 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     r->uid = ledger_put_string(from->uid, &at);
     r->ns = ledger_put_string(from->ns, &at);
     r->name = ledger_put_string(from->name, &at);
+    r->request = request_pool_take(&l->requests, from->request, &from->requests);
     r->shares = ledger_shares_copy(from->shares, from->n_shares);
+    r->cordoned = node->cordoned;
     r->node = node;
     LEDGER_LINK(node->reserved, r, next_here, from_here);
     node->has_reserved = true;
@@ -93,7 +96,7 @@ void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
     LEDGER_UNLINK(r, next_here, from_here);
     node->has_reserved = node->reserved != NULL;
     map_remove(&l->reservations_by_uid, r->uid);
-    reservation_free(r);
+    reservation_free(l, r);
     ledger_derive(l, node);
     ledger_node_drop_if_unused(l, node);
 }
@@ -110,9 +113,11 @@ static bool has_lost(const struct ledger_reservation *r)
 {
     for (uint32_t i = 0; i < r->n_shares; i++) {
         const struct card *card = ledger_share_card(r->node, &r->shares[i]);
-        if (card &&
-            (is_given_twice(card) || (r->whole && card->pods > 0) ||
-             (r->core && card->compute_promised + card->compute_reserved > REQUEST_CORE)))
+        if (card && (is_given_twice(card) ||
+                     (r->request->kind == REQUEST_CARDS && card->pods > 0) ||
+                     (r->request->slots && card->slots_left < 0) ||
+                     (r->request->core &&
+                      card->compute_promised + card->compute_reserved > REQUEST_CORE)))
             return true;
     }
     return false;
@@ -127,6 +132,18 @@ struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *nod
             has_lost(r))
             lost = r; /* the latest is first in the list */
     return lost;
+}
+
+const struct ledger_node *ledger_next_changed(struct ledger *l)
+{
+    while (l->n_changed) {
+        struct ledger_node *node = ledger_node_slot(l, l->changed[--l->n_changed]);
+        bool changed = node->changed; /* not if the slot was freed */
+        node->changed = false;
+        if (changed && node->reserved)
+            return node;
+    }
+    return NULL;
 }
 
 const struct ledger_reservation *ledger_reservation_on(const struct ledger_node *node,
@@ -146,7 +163,8 @@ static void release(const struct ledger_reservation *r, struct card *cards)
             continue;
         struct card *card = &cards[r->shares[i].on];
         card->reserved_mib -= ledger_reserved_mib(r, i);
-        card_add_core(&card->compute_reserved, -(int64_t)r->core);
+        card_add_core(&card->compute_reserved, -(int64_t)r->request->core);
+        card->slots_left += (int32_t)r->request->slots;
         card->free_mib = card_left_mib(card);
     }
 }
@@ -161,4 +179,12 @@ void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct 
             span_eq(r->uid, uid))
             release(r, cards);
     }
+}
+
+void ledger_cards_release(const struct ledger_node *node, int64_t from, int64_t to,
+                          struct span uid, struct card *cards)
+{
+    for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+        if (r->priority >= from && r->priority < to && !span_eq(r->uid, uid))
+            release(r, cards);
 }

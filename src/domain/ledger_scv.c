@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the Scv of a node says: its cards, the containers and processes that use them, and the
  * pods that left since its last sample. A large cluster has tens of thousands of cards, so the
- * cards of a node are one block, and those of one model share its name and properties. Lost
- * knowledge frees nothing. */
+ * cards of a node are one block, and all cards of one kind share it. Lost knowledge frees
+ * nothing. */
 #include "domain/ledger_priv.h"
 
 #include <stddef.h>
@@ -73,6 +73,7 @@ static void copy_uses(struct ledger_node_facts *f, const struct scv *scv,
                 .sm_percent = (int16_t)from->sm_percent,
                 .card = (uint8_t)at,
                 .user = from->user,
+                .enforced_by = from->enforced_by,
             };
     }
     if (f->n_uses)
@@ -98,7 +99,7 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
     const uint64_t pods[] = {
         [SCV_USER_NAME] = ledger_pod_hash(pod), [SCV_USER_UID] = scv_hash(pod->uid)};
     bool any = false;
-    *use = (struct ledger_use){0};
+    *use = (struct ledger_use){.enforced_by = UINT8_MAX};
     for (enum scv_user user = SCV_USER_NAME; user <= SCV_USER_UID; user++) {
         size_t n = 0;
         const struct ledger_use_entry *e = uses_of(f, pods[user], &n);
@@ -111,6 +112,7 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
             use->sm_percent = use->sm_percent < 0 || e->sm_percent < 0
                                   ? -1
                                   : use->sm_percent + e->sm_percent;
+            use->enforced_by &= e->enforced_by;
         }
     }
     use->sm_percent = quantity_at_most(use->sm_percent, 100);
@@ -263,9 +265,61 @@ static void drop_assignments(struct ledger_node_facts *f)
     f->assignments_kept = false;
 }
 
-/* All but the assignments. */
-static void drop_cards(struct ledger_node_facts *f)
+/* In one block with its key, which has the texts. */
+struct shared_kind {
+    struct card_kind kind; /* first: a card has a pointer to it */
+    struct span key;
+    size_t users;
+};
+
+void ledger_kinds_init(struct ledger *l, uint64_t seed)
 {
+    map_init(&l->kinds, seed ^ 0x7f4a7c15, offsetof(struct shared_kind, key));
+}
+
+static const struct card_kind *kind_take(struct ledger *l, const struct card_kind *like)
+{
+    cleanup_buf struct buf key = {0};
+    const size_t lengths[] = {like->model.n, like->profile.n};
+    buf_add_span(&key, like->model);
+    buf_add_span(&key, like->profile);
+    buf_add(&key, lengths, sizeof lengths);
+    buf_add(&key, &like->spec, sizeof like->spec);
+    buf_add(&key, &like->total_mib, sizeof like->total_mib);
+    struct shared_kind *s = map_get(&l->kinds, buf_span(&key));
+    if (!s) {
+        s = xcalloc(1, sizeof *s + key.n);
+        const char *at = memcpy(s + 1, key.p, key.n);
+        *s = (struct shared_kind){.kind = *like, .key = {at, key.n}};
+        s->kind.model.p = at;
+        s->kind.profile.p = at + like->model.n;
+        s->kind.id = request_mix_add_kind(&l->mix, &s->kind);
+        map_set(&l->kinds, s);
+    }
+    s->users++;
+    return &s->kind;
+}
+
+static void kinds_release(struct ledger *l, const struct ledger_scv_card *cards, size_t n)
+{
+    ARRAY_EACH_ITEM(const struct ledger_scv_card, card, cards, n)
+    {
+        struct shared_kind *s = (struct shared_kind *)card->kind;
+        if (--s->users > 0)
+            continue;
+        if (s->kind.id)
+            request_mix_remove_kind(&l->mix, s->kind.id);
+        map_remove(&l->kinds, s->key);
+        free(s);
+    }
+}
+
+/* All but the assignments. */
+static void drop_cards(struct ledger *l, struct ledger_node *node)
+{
+    struct ledger_node_facts *f = node->facts;
+    ledger_forget_cards(l, node);
+    kinds_release(l, f->scv_cards, f->n_scv_cards);
     free(f->scv_cards);
     free(f->holders);
     free(f->uses);
@@ -277,13 +331,14 @@ static void drop_cards(struct ledger_node_facts *f)
     f->n_scv_cards = f->n_holders = f->n_uses = 0;
     f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
+    f->isolation = 0;
     f->sample_s = f->scv_created_s = 0;
 }
 
-void ledger_facts_drop_scv(struct ledger_node_facts *f)
+void ledger_facts_drop_scv(struct ledger *l, struct ledger_node *node)
 {
-    drop_cards(f);
-    drop_assignments(f);
+    drop_cards(l, node);
+    drop_assignments(node->facts);
 }
 
 /* Of an instance; what has a parent alone is one, too. */
@@ -301,47 +356,31 @@ static bool has_instances(const struct scv *scv, const struct scv_card *card)
     return false;
 }
 
-/* Position of the first card with the model of card i. */
-static size_t first_of_model(const struct scv *scv, size_t i)
+/* The block begins with the cards. Then come the strings. `old`: the cards before. */
+static void copy_cards(struct ledger *l, struct ledger_node_facts *f,
+                       const struct scv *scv, const struct ledger_scv_card *old,
+                       size_t n_old)
 {
-    const struct scv_card *card = &scv->cards[i];
-    size_t k = 0;
-    while (!span_eq(scv->cards[k].model, card->model) ||
-           !span_eq(profile_of(&scv->cards[k]), profile_of(card)) ||
-           !scv_spec_equal(&scv->cards[k].spec, &card->spec))
-        k++;
-    return k;
-}
-
-/* The block begins with the cards. Then come the models, then the strings. */
-static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
-{
-    size_t n_models = 0, bytes = scv->n_cards * sizeof(struct ledger_scv_card);
-    for (size_t i = 0; i < scv->n_cards; i++) {
-        const struct scv_card *card = &scv->cards[i];
-        bool first = first_of_model(scv, i) == i;
-        bytes +=
-            card->uuid.n + card->bus_id.n +
-            (first ? sizeof(struct ledger_card_model) + card->model.n + profile_of(card).n
-                   : 0);
-        n_models += first;
-    }
+    size_t bytes = scv->n_cards * sizeof(struct ledger_scv_card);
+    for (size_t i = 0; i < scv->n_cards; i++)
+        bytes += scv->cards[i].uuid.n + scv->cards[i].bus_id.n;
     f->n_scv_cards = scv->n_cards;
     f->scv_cards = xmalloc(bytes);
-    struct ledger_card_model *model = (void *)(f->scv_cards + scv->n_cards);
-    char *at = (char *)(model + n_models);
+    char *at = (char *)(f->scv_cards + scv->n_cards);
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *from = &scv->cards[i];
-        size_t first = first_of_model(scv, i);
         int64_t kept_mib = quantity_at_most(from->reserved_mib, from->total_mib);
-        if (first == i)
-            *model = (struct ledger_card_model){
-                span_put(from->model, &at), span_put(profile_of(from), &at), from->spec};
+        struct card_kind kind = {.model = from->model,
+                                 .profile = profile_of(from),
+                                 .spec = from->spec,
+                                 .total_mib = from->total_mib - kept_mib};
+        if (MUTANT(shrunk_card_keeps_its_size) && i < n_old &&
+            kind.total_mib < old[i].kind->total_mib)
+            kind.total_mib = old[i].kind->total_mib;
         f->scv_cards[i] = (struct ledger_scv_card){
             .uuid = span_put(from->uuid, &at),
             .bus_id = span_put(from->bus_id, &at),
-            .model = first == i ? model++ : f->scv_cards[first].model,
-            .total_mib = from->total_mib - kept_mib,
+            .kind = kind_take(l, &kind),
             .kept_mib = kept_mib,
             .used_mib = scv_card_used(from),
             .id = from->id,
@@ -363,11 +402,95 @@ uint64_t ledger_held_cards(const struct ledger_node *node, const struct scv_held
 {
     const struct ledger_node_facts *f = node->facts;
     uint64_t bits = 0;
-    for (size_t k = 0; k < held->n_uuids && scv_is_nvidia_resource(held->resource); k++)
+    if (held->ended || !scv_is_nvidia_resource(held->resource))
+        return 0;
+    for (size_t k = 0; k < held->n_uuids; k++)
         for (size_t c = 0; c < f->n_scv_cards && held->uuids[k].n; c++)
             if (span_eq(held->uuids[k], f->scv_cards[c].uuid))
                 bits |= UINT64_C(1) << c;
     return bits;
+}
+
+static bool is_of(const struct scv_held *held, struct span ns, struct span name)
+{
+    return span_eq(held->pod, name) && span_eq(held->ns, ns);
+}
+
+const struct scv_held *ledger_unknown_holder(const struct ledger_node *node, size_t *at)
+{
+    const struct ledger_node_facts *f = node->facts;
+    while (*at < f->n_holders) {
+        const struct scv_held *held = &f->holders[(*at)++];
+        const struct ledger_pod *pod = node->pods;
+        if (!ledger_held_cards(node, held))
+            continue;
+        while (pod && !is_of(held, pod->ns, pod->name))
+            pod = pod->next;
+        if (!pod)
+            return held;
+    }
+    return NULL;
+}
+
+static void sum_up_held(const struct ledger_node *node)
+{
+    struct ledger_node_facts *f = node->facts;
+    f->held = 0;
+    ARRAY_EACH_ITEM(const struct scv_held, held, f->holders, f->n_holders)
+    f->held |= ledger_held_cards(node, held);
+}
+
+/* Sets `ended` of the pod's containers, if it is another one. */
+static void set_ended(struct ledger *l, struct span name, struct span ns, struct span pod,
+                      uint64_t uid, bool ended)
+{
+    struct ledger_node *node = map_get(&l->nodes_by_name, name);
+    bool changed = false;
+    for (const struct ledger_pod *p = node && ended ? node->pods : NULL; p; p = p->next)
+        if (span_eq(p->name, pod) && span_eq(p->ns, ns))
+            return;
+    for (size_t i = 0; node && i < node->facts->n_holders; i++) {
+        struct scv_held *held = &node->facts->holders[i];
+        if ((ended ? held->ended != 0 : !held->ended || held->ended == uid) ||
+            !is_of(held, ns, pod))
+            continue;
+        held->ended = ended ? uid : 0;
+        changed = true;
+    }
+    if (!changed)
+        return;
+    sum_up_held(node);
+    ledger_derive(l, node);
+}
+
+void ledger_pod_ended(struct ledger *l, struct span node, struct span ns,
+                      struct span name, struct span uid)
+{
+    set_ended(l, node, ns, name, scv_hash(uid), true);
+}
+
+void ledger_pod_is_there(struct ledger *l, struct span node, struct span ns,
+                         struct span name, struct span uid)
+{
+    set_ended(l, node, ns, name, scv_hash(uid), false);
+}
+
+static bool is_same_holder(const struct scv_held *a, const struct scv_held *b)
+{
+    bool same = is_of(a, b->ns, b->pod) && span_eq(a->container, b->container) &&
+                span_eq(a->resource, b->resource) && a->n_uuids == b->n_uuids;
+    for (size_t k = 0; same && k < a->n_uuids; k++)
+        same = span_eq(a->uuids[k], b->uuids[k]);
+    return same;
+}
+
+/* What is known of a container stays while the podList shows it as before. */
+static void keep_ended(struct ledger_node_facts *f, const struct scv_held *old, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; old[i].ended && k < f->n_holders; k++)
+            if (is_same_holder(&f->holders[k], &old[i]))
+                f->holders[k].ended = old[i].ended;
 }
 
 static void copy_holders(const struct ledger_node *node, const struct scv *scv)
@@ -400,7 +523,6 @@ static void copy_holders(const struct ledger_node *node, const struct scv *scv)
         }; /* without uses: f->uses has them */
         for (size_t k = 0; k < from->n_uuids; k++)
             *uuid++ = span_put(from->uuids[k], &at);
-        f->held |= ledger_held_cards(node, to);
     }
 }
 
@@ -484,8 +606,15 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
     uint64_t hashes[SCV_MAX_CARDS];
     /* Released last: equal ones are taken again, not made again. */
     const struct links *old = f->links;
+    cleanup_free struct ledger_scv_card *old_cards = f->scv_cards;
+    size_t n_old_cards = f->n_scv_cards;
+    cleanup_free struct scv_held *holders = f->holders;
+    size_t n_holders = f->n_holders;
     f->links = NULL;
-    drop_cards(f);
+    f->holders = NULL;
+    f->scv_cards = NULL;
+    f->n_scv_cards = 0;
+    drop_cards(l, node);
     f->scv_damaged = scv->damaged;
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
@@ -497,16 +626,20 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
     else if (!f->assignments_kept)
         keep_assignments(node);
     if (!scv->damaged) {
-        copy_cards(f, scv);
+        copy_cards(l, f, scv, old_cards, n_old_cards);
+        f->isolation = scv->isolation;
         f->links = take_links(l, f, scv);
         find_duplicates(f);
         copy_holders(node, scv);
+        keep_ended(f, holders, n_holders);
+        sum_up_held(node);
         hash_cards(f, hashes);
         copy_uses(f, scv, hashes);
     }
     for (size_t i = 0; i < f->n_assignments; i++)
         f->assignments[i].at = find_hash(hashes, f->n_scv_cards, f->assignments[i].card);
     links_release(old);
+    kinds_release(l, old_cards, n_old_cards);
 }
 
 uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -517,7 +650,7 @@ uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_po
     int64_t gpus = 0;
     ARRAY_EACH_ITEM(const struct scv_held, h, f->holders, f->n_holders)
     {
-        if (!span_eq(h->pod, pod->name) || !span_eq(h->ns, pod->ns))
+        if (!is_of(h, pod->ns, pod->name))
             continue;
         cards |= ledger_held_cards(node, h);
         gpus += span_eq(h->resource, SPAN(KEY_NVIDIA_GPU)) ? h->units : 0;

@@ -49,6 +49,7 @@ static const struct field amount_fields[] = {
     {AMOUNT(KEY_GPU_COUNT, ours.cards, read_amount)},
     {AMOUNT(KEY_NVIDIA_GPU, ours.devices, read_amount)},
     {AMOUNT(KEY_GPU_CORE, ours.core, read_amount)},
+    {AMOUNT(KEY_GPU_SHARE, ours.slots, read_amount)},
     {AMOUNT("cpu", room.cpu_milli, read_milli)},
     {AMOUNT("memory", room.memory, read_milli)},
     {AMOUNT("pods", room.pods, read_milli)},
@@ -133,7 +134,7 @@ static enum node_mode mode_of(struct span label)
 
 void node_read(struct jread *j, struct arena *a, struct node *node)
 {
-    static const struct node_resources unknown = {-1, -1, -1, -1};
+    static const struct node_resources unknown = {-1, -1, -1, -1, -1};
     struct field_reader r = {.j = j, .a = a};
     struct reading q = {.capacity.ours = unknown, .allocatable.ours = unknown};
     fields_read(&r, "node", node_fields, &q);
@@ -146,6 +147,7 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
                                     quantity_at_most(room->pods / 1000, UINT32_MAX)};
     node->mode = mode_of(q.mode);
     node->left_out = span_eq(q.nodes, SPAN("false"));
+    node->included = span_eq(q.nodes, SPAN("true"));
     node->cgpu_disable = span_eq(q.cgpu, SPAN("true"));
     object_meta_check(j, &node->meta);
 }

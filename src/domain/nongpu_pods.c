@@ -86,13 +86,14 @@ struct resources ledger_node_allocatable(const struct ledger_node *node)
                               node->facts->pod_slots};
 }
 
-bool ledger_node_offers(const struct ledger_node *node, enum request_kind kind)
+bool ledger_node_offers(const struct ledger_node *node, const struct request *r)
 {
     const struct node_resources *a = &node->facts->allocatable;
-    return !node->cpu_milli || kind == REQUEST_NONE ||
-           (kind == REQUEST_MEMORY  ? a->mem
-            : kind == REQUEST_CARDS ? a->cards
-                                    : a->devices) > 0;
+    return !node->cpu_milli || r->kind == REQUEST_NONE ||
+           (r->slots                    ? a->slots
+            : r->kind == REQUEST_MEMORY ? a->mem
+            : r->kind == REQUEST_CARDS  ? a->cards
+                                        : a->devices) > 0;
 }
 
 struct resources ledger_node_requested(const struct ledger_node *node)

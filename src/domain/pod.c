@@ -2,6 +2,7 @@
 /* Reads a Pod: the fields that GPU scheduling needs, and its requests of CPU and memory. */
 #include "domain/pod.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "domain/fields.h"
 #include "domain/keys.h"
@@ -52,6 +53,7 @@ struct container_entry {
     struct resource_list spec;      /* of the spec */
     struct resource_list allocated; /* of the status */
     struct resource_list actuated;  /* of the status: resources.requests */
+    struct span started;            /* of the status: when it began to run */
 };
 
 struct container_list {
@@ -59,22 +61,27 @@ struct container_list {
     size_t n;
 };
 
+enum {
+    /* Containers, and statuses of containers, of one pod that are kept until the pod is
+     * read. A pod with more counts for its spec, whatever its status says. */
+    ENTRIES_MAX = 128,
+};
+
 struct pod_requests_reader {
     struct container_sums spec; /* of all containers, however many */
     struct container_list containers, inits;
     struct container_list statuses, init_statuses; /* those with resources */
+    struct {
+        struct span name;
+        int64_t started_s;
+    } running[ENTRIES_MAX];
+    size_t n_running;
     struct resource_list overhead;
     struct resource_list pod_spec, pod_allocated,
         pod_actuated;    /* of the pod as a whole */
     bool has_pod_status; /* status.resources is not null */
     bool has_resize;     /* a condition PodResizePending ... */
     bool infeasible;     /* ... whose first one has this reason */
-};
-
-enum {
-    /* Containers, and statuses of containers, of one pod that are kept until the pod is
-     * read. A pod with more counts for its spec, whatever its status says. */
-    ENTRIES_MAX = 128,
 };
 
 static const int64_t milli_max = RESOURCES_MAX * 1000;
@@ -149,8 +156,19 @@ static void entry_append(struct container_list *list, struct arena *a,
 
 #define STATUS(key, member)                                                              \
     FIELD("status.containerStatuses[].", key, container_entry, member)
+static const struct field running_fields[] = {
+    {FIELD("status.containerStatuses[].state.running.", "startedAt", container_entry,
+           started)},
+    FIELDS_END,
+};
+static const struct field container_state_fields[] = {
+    {FIELD("status.containerStatuses[].state.", "running", container_entry, next),
+     FIELD_IS_OBJECT(running_fields)},
+    FIELDS_END,
+};
 static const struct field container_status_fields[] = {
     {STATUS("name", name)},
+    {STATUS("state", next), FIELD_IS_OBJECT(container_state_fields)},
     {STATUS("allocatedResources", allocated), RESOURCE_LIST},
     {STATUS("resources", actuated), FIELD_IS_OBJECT(requirements_fields)},
     FIELDS_END,
@@ -158,10 +176,17 @@ static const struct field container_status_fields[] = {
 
 static void read_container_status(struct field_reader *r, const struct field *f, void *at)
 {
+    struct pod_requests_reader *requests = at;
+    bool app = span_eq(f->name, SPAN("containerStatuses"));
     struct container_entry entry = {0};
     fields_read(r, f->where, container_status_fields, &entry);
+    int64_t started_s;
+    if (clock_parse(entry.started, &started_s) && requests->n_running < ENTRIES_MAX) {
+        requests->running[requests->n_running].name = entry.name;
+        requests->running[requests->n_running++].started_s = started_s;
+    }
     if (entry.allocated.present || entry.actuated.present)
-        entry_append(at, r->a, &entry);
+        entry_append(app ? &requests->statuses : &requests->init_statuses, r->a, &entry);
 }
 
 static int64_t add_saturated(int64_t a, int64_t b)
@@ -209,7 +234,7 @@ static void raise_to_sums(struct resource_list *most, const struct container_sum
 }
 
 static const struct container_entry *entry_find(const struct container_list *list,
-                                          struct span name)
+                                                struct span name)
 {
     const struct container_entry *e = list->first;
     while (e && !span_eq(e->name, name))
@@ -329,8 +354,8 @@ static void read_variable(struct field_reader *r, const struct field *f, void *a
     FIELD("resources.limits.", key, pod_container, member), .type = FIELD_QUANTITY
 static const struct field limit_fields[] = {
     {LIMIT(KEY_GPU_MEM, mem)},        {LIMIT(KEY_GPU_COUNT, cards)},
-    {LIMIT(KEY_NVIDIA_GPU, devices)}, {LIMIT(KEY_GPU_CORE, core)},
-    FIELDS_END,
+    {LIMIT(KEY_NVIDIA_GPU, devices)}, {LIMIT(KEY_GPU_SHARE, slots)},
+    {LIMIT(KEY_GPU_CORE, core)},      FIELDS_END,
 };
 
 static const struct field resources_fields[] = {
@@ -339,10 +364,18 @@ static const struct field resources_fields[] = {
     FIELDS_END,
 };
 
+static const struct field security_fields[] = {
+    {FIELD("securityContext.", "privileged", pod_container, privileged),
+     .type = FIELD_FLAG},
+    FIELDS_END,
+};
+
 static const struct field container_fields[] = {
     {.name = {"resources", 9}, .where = "resources", FIELD_IS_OBJECT(resources_fields)},
     {FIELD("container.", "name", container, c.name)},
     {FIELD("container.", "env", container, c), .type = FIELD_LIST, .read = read_variable},
+    {FIELD("container.", "securityContext", container, c),
+     FIELD_IS_OBJECT(security_fields)},
     {FIELD("container.", "restartPolicy", container, restart_policy)},
     FIELDS_END,
 };
@@ -413,9 +446,11 @@ static void read_preference(struct field_reader *r, const struct field *f, void 
     jread_skip(r->j);
 }
 
-#define AFFINITY(key) FIELD("spec.affinity.", key, pod, meta), FIELD_IS_OBJECT(preferred_fields)
+#define AFFINITY(key)                                                                    \
+    FIELD("spec.affinity.", key, pod, meta), FIELD_IS_OBJECT(preferred_fields)
 static const struct field preferred_fields[] = {
-    {FIELD("spec.affinity.", "preferredDuringSchedulingIgnoredDuringExecution", pod, meta),
+    {FIELD("spec.affinity.", "preferredDuringSchedulingIgnoredDuringExecution", pod,
+           meta),
      .type = FIELD_LIST, .read = read_preference},
     FIELDS_END,
 };
@@ -463,8 +498,14 @@ static enum pod_phase phase_of(struct span text)
     return POD_PENDING;
 }
 
-#define LABEL(key, member)      {OBJECT_LABEL, SPAN(key), &pod->member}
-#define ANNOTATION(key, member) {OBJECT_ANNOTATION, SPAN(key), &pod->member}
+#define LABEL(key, member)                                                               \
+    {                                                                                    \
+        OBJECT_LABEL, SPAN(key), &pod->member                                            \
+    }
+#define ANNOTATION(key, member)                                                          \
+    {                                                                                    \
+        OBJECT_ANNOTATION, SPAN(key), &pod->member                                       \
+    }
 
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
@@ -474,6 +515,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
         LABEL(KEY_GPU_COUNT, count_label),
         ANNOTATION(KEY_GPU_COUNT, count_annotation),
         ANNOTATION(KEY_PLACEMENT, placement),
+        ANNOTATION(KEY_MEMORY, memory),
         ANNOTATION(KEY_GPU_MODEL, models),
         ANNOTATION(KEY_MIN_LINK, min_link),
         ANNOTATION(KEY_TOPOLOGY, topology),
@@ -515,6 +557,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
 
 static const struct field spec_fields[] = {
     {SPEC("nodeName", pod.node)},
+    {SPEC("schedulerName", pod.scheduler)},
     {SPEC("priority", pod.priority), FIELD_IS_NUMBER},
     {SPEC("preemptionPolicy", preemption_policy)},
     {SPEC("containers", pod), LIST_OF(read_container)},
@@ -533,8 +576,8 @@ static const struct field status_fields[] = {
     {STATE("phase", phase)},
     {STATE("nominatedNodeName", pod.nominated_node)},
     {STATE("conditions", requests), LIST_OF(read_condition)},
-    {STATE("containerStatuses", requests.statuses), LIST_OF(read_container_status)},
-    {STATE("initContainerStatuses", requests.init_statuses), LIST_OF(read_container_status)},
+    {STATE("containerStatuses", requests), LIST_OF(read_container_status)},
+    {STATE("initContainerStatuses", requests), LIST_OF(read_container_status)},
     {STATE("resources", requests.pod_actuated), FIELD_IS_OBJECT(requirements_fields),
      .has = offsetof(struct reading, requests.has_pod_status)},
     {STATE("allocatedResources", requests.pod_allocated), RESOURCE_LIST},
@@ -564,9 +607,14 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
     *pod = r.pod;
     pod->phase = phase_of(r.phase);
     pod->never_preempts = span_eq(r.preemption_policy, SPAN("Never"));
-    for (size_t i = 0; i < pod->n_containers; i++)
-        if (pod->containers[i].role == CONTAINER_SIDECAR)
-            pod->containers[i].index += r.apps;
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        struct pod_container *c = &pod->containers[i];
+        if (c->role == CONTAINER_SIDECAR)
+            c->index += r.apps;
+        for (size_t k = 0; k < r.requests.n_running; k++)
+            if (span_eq(c->name, r.requests.running[k].name))
+                c->started_s = r.requests.running[k].started_s;
+    }
     pod->requests = pod_requests_of(&r.requests);
     object_meta_check(j, &pod->meta);
     check_name(j, "metadata.namespace", pod->meta.ns);

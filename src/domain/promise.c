@@ -187,6 +187,7 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
                           const struct request *request, int64_t unit_mib)
 {
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
+    unit_mib = request->slots ? 1 : unit_mib;
     int64_t all = request->mib_per_card * request->cards;
     if (request->kind != REQUEST_MEMORY) /* whole cards: the ledger knows their size */
         return units * unit_mib;
@@ -270,12 +271,33 @@ void promise_write(struct buf *out, const struct promise *p,
     else
         buf_adds(&record, "whole");
     buf_printf(&record, " %.*s", SPAN_ARG(uid));
-    jwrite_str(&w, KEY_CARD_MEMORY, request->by_label ? buf_span(&record) : SPAN(""));
+    jwrite_str(&w, KEY_CARD_MEMORY,
+               request->by_label || request->slots ? buf_span(&record) : SPAN(""));
     jwrite_str(&w, KEY_CARD_UUID, known ? buf_span(&uuids) : SPAN(""));
     jwrite_object_end(&w);
 }
 
 /* -- what a bound pod counts for -- */
+
+/* Of slots, the MiB of the record count, whatever the annotation asks for now, or what the allocation
+ * has of a card if that is more: the record alone was edited. Without a record, all that the cards can
+ * promise. */
+static void settle_by_record(struct request *r, const struct promise *p, bool invalid)
+{
+    int64_t mib = p->card_mib;
+    for (size_t i = 0; i < p->n && mib > 0; i++)
+        mib = p->shares[i].units > mib ? p->shares[i].units : mib;
+    if (invalid) {
+        r->cards = (uint32_t)p->n;
+        r->slots = (r->slots + r->cards - 1) / r->cards;
+    }
+    int64_t now = request_mib(r, p->shares[0].card_units);
+    if (MUTANT(memory_of_bound_trusted) && !invalid && !r->percent)
+        return;
+    request_settle(r, mib > 0 ? mib : 0);
+    r->percent = mib > 0 ? 0 : 100;
+    r->recorded = mib > 0 && mib != now;
+}
 
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
                      const struct request_rules *rules, struct arena *a,
@@ -292,6 +314,8 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     if (!by_label) {
         if (bad && (!MUTANT(limits_of_invalid_forgotten) || limits.mem < 0))
             request_of_limits(&limits, rules, request);
+        if (request->slots && promise->n && !limits.mem)
+            settle_by_record(request, promise, bad);
         return bad;
     }
     /* Did the Binding promise more than the labels request now? */
@@ -313,14 +337,17 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     return bad;
 }
 
-static bool agrees(const struct promise *p, const struct request *r, bool invalid)
+static bool agrees(const struct pod *pod, const struct promise *p,
+                   const struct request *r, bool invalid)
 {
     bool cards = p->n == r->cards, whole = r->kind == REQUEST_CARDS;
     int64_t units = promise_allocated_units(p), running = 0;
     /* The Go extender counts only app containers, ignores the number of cards, and writes no
      * allocation. */
     if (!p->allocated)
-        return (cards || p->n == 1 || invalid) && (whole || p->units <= r->units);
+        return (cards || p->n == 1 || invalid) &&
+               (whole || p->units < 0 || p->units == r->units ||
+                p->units == limits_of_go(pod));
     if (whole)
         return cards;
     /* Of the containers that run concurrently: what the allocation has. */
@@ -341,7 +368,7 @@ void promise_differences(struct buf *out, const struct pod *pod, const struct pr
     /* gpushare/card-memory means nothing beside limits. */
     bool by_label = r->recorded || nothing || r->by_label;
     if ((!pod->idx.p && !pod->allocation.p) || r->kind == REQUEST_DEVICES ||
-        (!r->recorded && !nothing && (!p->n || agrees(p, r, invalid))))
+        (!r->recorded && !nothing && (!p->n || agrees(pod, p, r, invalid))))
         return;
     buf_adds(out, "the annotations promise ");
     if (p->whole && by_label)
@@ -354,8 +381,11 @@ void promise_differences(struct buf *out, const struct pod *pod, const struct pr
         buf_adds(out, "memory");
     buf_printf(out, " (%zu card%s)", p->n, p->n == 1 ? "" : "s");
     if (r->recorded) {
-        buf_adds(out, ", but the labels ask for less now; the annotations count, because "
-                      "they record the bind");
+        buf_printf(out,
+                   ", but the %s now; the annotations count, because they record "
+                   "the bind",
+                   r->slots ? "annotation " KEY_MEMORY " asks for another amount"
+                            : "labels ask for less");
     } else if (nothing) {
         buf_adds(out, ", but the pod asks for nothing; it counts for nothing");
     } else {

@@ -5,9 +5,11 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/gang.h"
 #include "domain/keys.h"
 #include "domain/links.h"
 #include "domain/quantity.h"
+#include "domain/scv.h"
 
 /* -- limits -- */
 
@@ -37,11 +39,24 @@ struct limits limits_of(const struct pod *pod)
     return l;
 }
 
+int64_t limits_of_go(const struct pod *pod)
+{
+    int64_t sum = 0, units;
+    ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
+    {
+        if (c->role == CONTAINER_APP && c->mem.p &&
+            quantity_read(c->mem, &units, NULL) == 0)
+            sum += quantity_at_most(units, LIMITS_MAX);
+    }
+    return sum;
+}
+
 /* -- requests -- */
 
 enum {
     UNITS_MAX = 1 << 30, /* of one container: far above any card, in any unit */
     SHOWN_MAX = 64,      /* bytes of an invalid value in a message */
+    MIB = 1 << 20,       /* in bytes */
 };
 static const int64_t mib_max = (int64_t)1 << 40;
 
@@ -56,8 +71,8 @@ static const char *role_name(enum container_role role)
 }
 
 /* In the order of the limits of a container. */
-static const char *const limit_keys[POD_LIMITS] = {KEY_GPU_MEM, KEY_GPU_COUNT,
-                                                   KEY_NVIDIA_GPU, KEY_GPU_CORE};
+static const char *const limit_keys[POD_LIMITS] = {
+    KEY_GPU_MEM, KEY_GPU_COUNT, KEY_NVIDIA_GPU, KEY_GPU_SHARE, KEY_GPU_CORE};
 
 static int read_limit(const struct pod_container *c, int limit, int64_t *value,
                       struct err *err)
@@ -150,11 +165,41 @@ static int read_links(const struct pod *pod, const struct request_rules *rules,
     return 0;
 }
 
+/* What decides whether, where and how a pod starts, and nothing of what it takes. So it is checked
+ * before the bind alone: one that runs keeps its cards, whatever was accepted then. */
+static int read_start(const struct pod *pod, struct request *r, struct err *err)
+{
+    /* What the node must have one of. node/response.c says what the pod gets there, which can be
+     * more: with limit-env the driver's limit as well. */
+    static const struct {
+        const char *word;
+        uint8_t by;
+    } words[] = {{"driver", SCV_ISOLATION_DRIVER},
+                 {"limit", SCV_ISOLATION_DRIVER | SCV_ISOLATION_LIBRARY},
+                 {"limit-env", SCV_ISOLATION_LIBRARY},
+                 {"limit-file", SCV_ISOLATION_LIBRARY},
+                 {"mps", SCV_ISOLATION_MPS},
+                 {"none", 0}};
+    struct span asks = pod->isolation;
+    size_t i = 0;
+    while (i < ARRAY_LEN(words) && !span_eq(asks, span_of(words[i].word)))
+        i++;
+    if (i < ARRAY_LEN(words) && r->kind == REQUEST_MEMORY)
+        r->isolation = words[i].by;
+    if (i == ARRAY_LEN(words) && asks.p && !pod->node.n)
+        return err_set(err, ERR_INVALID,
+                       "annotation %s: \"%.*s\" is not driver, limit, limit-env, "
+                       "limit-file, mps or none",
+                       KEY_ISOLATION, shown(asks), asks.p);
+    return pod->node.n ? 0 : gang_check(pod, err);
+}
+
 /* Each container's memory and compute are split evenly over the cards; the compute of a
  * container is a share of the cards on which it has memory. The limits are valid. */
 static int check_split(const struct pod *pod, const struct request *r,
                        const struct limits *limits, struct err *err)
 {
+    const char *key = r->slots ? KEY_GPU_SHARE : KEY_GPU_MEM;
     if (r->cards > 1 && limits->mem_in_init)
         return err_set(
             err, ERR_INVALID,
@@ -162,15 +207,15 @@ static int check_split(const struct pod *pod, const struct request *r,
             KEY_GPU_MEM, r->cards);
     ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
     {
-        int64_t units = limit_amount(c->mem), percent = limit_amount(c->core);
+        int64_t units = limit_amount(r->slots ? c->slots : c->mem),
+                percent = limit_amount(c->core);
         if (units % r->cards)
             return err_set(err, ERR_INVALID,
                            "%s %u: %lld units of %s cannot be split evenly over %u cards",
-                           role_name(c->role), c->order, (long long)units, KEY_GPU_MEM,
-                           r->cards);
+                           role_name(c->role), c->order, (long long)units, key, r->cards);
         if (percent && !units)
             return err_set(err, ERR_INVALID, "%s %u: limit %s without limit %s",
-                           role_name(c->role), c->order, KEY_GPU_CORE, KEY_GPU_MEM);
+                           role_name(c->role), c->order, KEY_GPU_CORE, key);
         if (percent % r->cards)
             return err_set(
                 err, ERR_INVALID,
@@ -181,15 +226,89 @@ static int check_split(const struct pod *pod, const struct request *r,
     return 0;
 }
 
+void request_settle(struct request *r, int64_t mib)
+{
+    r->percent = 0;
+    r->mib_per_card = mib;
+    r->units = mib * r->cards;
+    for (size_t i = 0; i < r->n_parts; i++)
+        r->parts[i].amount = mib / r->slots * r->cards;
+}
+
+/* "6Gi" or "6144Mi": *mib; "50%": *percent. The other gets 0. */
+static int read_memory(struct span text, int64_t *mib, uint32_t *percent, struct err *err)
+{
+    int64_t number = 0;
+    *mib = *percent = 0;
+    text = span_trim(text);
+    if (text.n > 1 && text.p[text.n - 1] == '%') {
+        struct span digits = {text.p, text.n - 1};
+        if (span_i64(digits, &number) && number >= 1 && number <= 100)
+            *percent = (uint32_t)number;
+    } else if (quantity_read(text, &number, NULL) == 0 && number % MIB == 0 &&
+               number / MIB <= UNITS_MAX) {
+        *mib = number / MIB;
+    }
+    if (*mib || *percent)
+        return 0;
+    return err_set(err, ERR_INVALID,
+                   "annotation %s: \"%.*s\" is not memory in whole MiB, such as 6Gi or "
+                   "6144Mi, and no percentage from 1 to 100",
+                   KEY_MEMORY, shown(text), text.p);
+}
+
+/* The containers share the cards of the pod, so all have slots on as many. */
+static int slots_request(const struct pod *pod, const struct limits *limits,
+                         struct request *r, struct err *err)
+{
+    int64_t mib, cards = 0;
+    uint32_t percent, count;
+    ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
+    {
+        int64_t own = limit_amount(c->slots);
+        if (own && cards && own != cards)
+            return err_set(err, ERR_INVALID,
+                           "%s %u: limit %s: %lld cards, and another container has %lld: "
+                           "all memory of a pod is on the same cards",
+                           role_name(c->role), c->order, KEY_GPU_SHARE, (long long)own,
+                           (long long)cards);
+        cards = own ? own : cards;
+    }
+    if (cards > REQUEST_MAX_CARDS)
+        return err_set(err, ERR_INVALID,
+                       "limit %s: %lld cards exceed the limit of %d per pod",
+                       KEY_GPU_SHARE, (long long)cards, REQUEST_MAX_CARDS);
+    if (!pod->memory.p)
+        return err_set(err, ERR_INVALID, "limit %s without annotation %s", KEY_GPU_SHARE,
+                       KEY_MEMORY);
+    if (read_count(pod, &count, err) || read_memory(pod->memory, &mib, &percent, err))
+        return -1;
+    if ((pod->count_label.p || pod->count_annotation.p) && count != cards)
+        return err_set(err, ERR_INVALID, "%s is %u, but limit %s is %lld", KEY_GPU_COUNT,
+                       count, KEY_GPU_SHARE, (long long)cards);
+    r->cards = (uint32_t)cards;
+    r->slots = (uint32_t)(limits->slots / cards);
+    if (mib && mib < r->slots)
+        return err_set(err, ERR_INVALID, "annotation %s: %lld MiB for %u containers",
+                       KEY_MEMORY, (long long)mib, r->slots);
+    request_settle(r, MUTANT(slots_of_the_pod) ? mib / cards : mib);
+    r->percent = percent;
+    return 0;
+}
+
 static int memory_request(const struct pod *pod, const struct limits *limits,
                           int64_t unit_mib, struct request *r, struct err *err)
 {
     r->kind = REQUEST_MEMORY;
     r->units = limits->mem;
-    if (read_count(pod, &r->cards, err) || check_split(pod, r, limits, err))
+    if (limits->slots ? slots_request(pod, limits, r, err)
+                      : read_count(pod, &r->cards, err))
         return -1;
-    r->mib_per_card = r->units / r->cards *
-                      (MUTANT(units_mixed_up) && r->n_parts > 1 ? 1000 : unit_mib);
+    if (check_split(pod, r, limits, err))
+        return -1;
+    if (!r->slots)
+        r->mib_per_card = r->units / r->cards *
+                          (MUTANT(units_mixed_up) && r->n_parts > 1 ? 1000 : unit_mib);
     if (limits->core / r->cards > REQUEST_CORE)
         return err_set(
             err, ERR_INVALID, "limit %s: %lld percent exceed the compute of %u card%s",
@@ -241,6 +360,9 @@ static int label_limits(const struct labels *l, struct request *r, struct err *e
         return err_set(
             err, ERR_INVALID, "label %s is %lld, but the limits request %u card%s",
             KEY_SCV_NUMBER, (long long)l->number, r->cards, r->cards == 1 ? "" : "s");
+    if (r->slots && l->memory)
+        return err_set(err, ERR_INVALID, "label %s beside limit %s", KEY_SCV_MEMORY,
+                       KEY_GPU_SHARE);
     if (r->kind != REQUEST_MEMORY)
         r->mib_per_card = l->memory;
     else if (l->memory > r->mib_per_card)
@@ -278,7 +400,8 @@ static int read_limits(const struct pod *pod, struct request *r, struct err *err
         for (int k = 0; k < POD_LIMITS; k++)
             if (read_limit(c, k, &amounts[k], err))
                 return -1;
-        int64_t ours = amounts[0] + amounts[1]; /* of memory, or whole cards */
+        /* Memory, whole cards or slots. */
+        int64_t ours = amounts[0] + amounts[1] + amounts[3];
         if (c->role != CONTAINER_INIT && ours > 0)
             r->parts[r->n_parts++] = (struct request_part){c->index, ours, c->name};
     }
@@ -294,7 +417,7 @@ static int check_kinds(const struct limits *l, struct err *err)
                            limit_keys[k]);
         other = l->of[k] ? limit_keys[k] : other;
     }
-    if (l->core && !l->mem)
+    if (l->core && !l->mem && !l->slots)
         return err_set(err, ERR_INVALID, "limit of %s without limit of %s in the pod",
                        KEY_GPU_CORE, KEY_GPU_MEM);
     return 0;
@@ -311,7 +434,7 @@ static int limit_request(const struct pod *pod, const struct limits *l,
                          const struct request_rules *rules, struct request *r,
                          struct err *err)
 {
-    if (l->mem)
+    if (l->mem || l->slots)
         return memory_request(pod, l, rules->unit_mib, r, err);
     if (l->cards > REQUEST_MAX_CARDS)
         return err_set(err, ERR_INVALID,
@@ -331,10 +454,12 @@ void request_of_limits(const struct limits *l, const struct request_rules *rules
     if (l->cards) {
         r->kind = REQUEST_CARDS;
         r->cards = (uint32_t)quantity_at_most(l->cards, REQUEST_MAX_CARDS);
-    } else if (l->mem) {
+    } else if (l->mem || l->slots) {
         r->kind = REQUEST_MEMORY;
         r->cards = 1;
         r->mib_per_card = l->mem * rules->unit_mib;
+        r->slots = (uint32_t)quantity_at_most(l->slots, UINT16_MAX);
+        r->percent = l->slots ? 100 : 0;
         r->core = (uint8_t)quantity_at_most(l->core, REQUEST_CORE);
     } else if (l->devices) {
         r->kind = REQUEST_DEVICES;
@@ -352,6 +477,9 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
                         .clock_exact = rules->clock_exact};
 
     *request = (struct request){0};
+    if (pod->memory.p && !limits.slots && !pod->node.n)
+        return err_set(err, ERR_INVALID, "annotation %s without limit %s", KEY_MEMORY,
+                       KEY_GPU_SHARE);
     if (pod->n_containers > UINT16_MAX)
         return err_set(err, ERR_INVALID, "%zu containers request GPU memory",
                        pod->n_containers);
@@ -370,7 +498,7 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
         label_request(&labels, rules, &r);
     else if (label_limits(&labels, &r, err))
         return -1;
-    if (read_links(pod, rules, &r, err))
+    if (read_links(pod, rules, &r, err) || read_start(pod, &r, err))
         return -1;
     *request = r;
     return 0;
@@ -386,38 +514,46 @@ bool request_names_model(const struct request *r, struct span model)
     return false;
 }
 
-bool request_accepts_instance(const struct request *r, struct span model,
-                              struct span profile)
+bool request_accepts_instance(const struct request *r, const struct card_kind *kind)
 {
     const bool one = r->cards == 1;
     if (!r->models.n)
         return (r->kind == REQUEST_MEMORY && one) || MUTANT(instance_is_a_whole_card);
-    return (request_names_model(r, model) || request_names_model(r, profile)) &&
+    return (request_names_model(r, kind->model) ||
+            request_names_model(r, kind->profile)) &&
            (one || !memchr(r->models.p, ',', r->models.n));
+}
+
+int64_t request_amount(const struct request *r, const struct card_kind *kind)
+{
+    const int64_t mib = request_mib(r, kind->total_mib);
+    bool small = (r->kind == REQUEST_CARDS && kind->total_mib < mib) || mib < r->slots;
+    return small || !request_accepts_card(r, kind) ? -1 : mib;
 }
 
 bool request_equal(const struct request *a, const struct request *b)
 {
-    return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&
-           a->units == b->units && a->mib_per_card == b->mib_per_card &&
-           a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
-           a->core == b->core && a->min_link == b->min_link &&
-           a->ignores_links == b->ignores_links && a->near_gang == b->near_gang &&
-           span_eq(a->models, b->models);
+    struct request x = request_without_parts(a), y = request_without_parts(b);
+    x.models.p = y.models.p = NULL;
+    return memcmp(&x, &y, sizeof x) == 0 && span_eq(a->models, b->models);
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
 {
-    bool gib = unit_mib == 1024 && !r->by_label;
+    bool gib = unit_mib == 1024 && !r->by_label && !r->slots;
     char word[8];
     if (r->kind == REQUEST_NONE) {
         buf_adds(out, "nothing");
         return;
     }
     if (r->kind == REQUEST_MEMORY) {
-        buf_printf(out, "%lld %s",
-                   (long long)(gib ? r->units : r->mib_per_card * r->cards),
-                   gib ? "GiB" : "MiB");
+        if (r->percent)
+            buf_printf(out, "%u %% of the memory%s", r->percent,
+                       r->cards > 1 ? " of each" : " of a card");
+        else
+            buf_printf(out, "%lld %s",
+                       (long long)(gib ? r->units : r->mib_per_card * r->cards),
+                       gib ? "GiB" : "MiB");
         if (r->cards > 1)
             buf_printf(out, " on %u cards", r->cards);
         if (r->core)
@@ -436,6 +572,10 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
     if (r->min_link)
         buf_printf(out, ", each two connected by %s or better",
                    link_word(r->min_link, word));
+    if (r->isolation) {
+        buf_adds(out, ", memory isolated by ");
+        scv_isolation_add(out, r->isolation, " or ");
+    }
     if (r->clock_mhz)
         buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
                    (long long)r->clock_mhz);

@@ -1,102 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The request mix: shapes and weights of requests, kinds of cards. */
+/* The request mix: requests with their weights, and what they take of each kind of card. */
 #include "domain/request_mix.h"
 
+#include <stdlib.h>
+
 #include "base/array.h"
-#include "base/hash.h"
+#include "base/mem.h"
 
 enum { POD_WEIGHT = 1 << 20 }; /* of a new pod: it vanishes after 20 half-lives */
 
-/* Of a model, as request_accepts_card compares it: trimmed, without case. 0: no model. Not
- * keyed, because replicas have to agree; a collision costs a tenant's own shape its
- * accuracy. */
-static uint32_t model_hash(struct span model)
+void request_mix_fini(struct request_mix *mix)
 {
-    char lower[REQUEST_MAX_MODELS];
-    model = span_trim(model);
-    if (!model.n)
-        return 0;
-    size_t n = model.n < sizeof lower ? model.n : sizeof lower;
-    for (size_t i = 0; i < n; i++)
-        lower[i] = model.p[i] >= 'A' && model.p[i] <= 'Z' ? (char)(model.p[i] | 0x20)
-                                                          : model.p[i];
-    uint32_t hash = (uint32_t)hash_bytes(0, lower, n);
-    return hash ? hash : 1;
+    free(mix->shapes);
 }
 
-/* Reads the hashes, rising. A longer list than MIX_MODELS counts as any model. */
-static void read_models(struct request_mix_shape *shape, struct span list)
+struct request request_mix_request(const struct request_mix_shape *shape)
 {
-    uint32_t *models = shape->models;
+    struct request r = shape->request;
+    r.models.p = shape->models;
+    return r;
+}
+
+/* The same text for the same set of models: in lower case, each once, rising. */
+static void set_models(struct request_mix_shape *shape, struct span list)
+{
+    char lower[REQUEST_MAX_MODELS], *end = lower, *at = shape->models;
+    struct span names[REQUEST_MAX_MODELS];
+    size_t n = 0;
+    shape->request.models = (struct span){0};
+    if (list.n > sizeof lower) /* counts as any model */
+        return;
+    list = span_put(list, &end);
+    for (char *p = lower; p < end; p++)
+        *p = *p >= 'A' && *p <= 'Z' ? (char)(*p | 0x20) : *p;
     while (list.n) {
-        uint32_t hash = model_hash(span_cut(&list, ','));
-        size_t n = shape->n_models, at = ARRAY_LOWER_BOUND(m, models, n, *m < hash);
-        if (!hash || (at < n && models[at] == hash))
+        struct span name = span_trim(span_cut(&list, ','));
+        size_t i = ARRAY_LOWER_BOUND(x, names, n, span_cmp(*x, name) < 0);
+        if (!name.n || (i < n && span_eq(names[i], name)))
             continue;
-        if (n == MIX_MODELS) {
-            memset(models, 0, sizeof shape->models);
-            shape->n_models = 0;
-            return;
-        }
-        memmove(models + at + 1, models + at, (n - at) * sizeof *models);
-        models[at] = hash;
-        shape->n_models++;
+        memmove(names + i + 1, names + i, (n++ - i) * sizeof *names);
+        names[i] = name;
     }
-}
-
-static bool accepts_model(const struct request_mix_shape *shape, uint32_t hash)
-{
-    for (uint8_t i = 0; i < shape->n_models; i++)
-        if (shape->models[i] == hash)
-            return true;
-    return shape->n_models == 0;
-}
-
-static bool accepts(const struct request_mix_shape *shape,
-                    const struct request_mix_kind *kind)
-{
-    bool clock =
-        !shape->clock_mhz || (shape->clock_exact ? kind->clock_mhz == shape->clock_mhz
-                                                 : kind->clock_mhz >= shape->clock_mhz);
-    bool size = shape->kind != REQUEST_CARDS || kind->total_mib >= shape->mib_per_card;
-    bool instance = shape->n_models ? accepts_model(shape, kind->profile) ||
-                                          accepts_model(shape, kind->model)
-                                    : shape->kind == REQUEST_MEMORY;
-    if (kind->profile) /* as request_accepts_instance */
-        return clock && size && instance && (shape->cards == 1 || shape->n_models == 1);
-    return clock && size && accepts_model(shape, kind->model);
-}
-
-static bool is_selective(const struct request_mix_shape *shape)
-{
-    return shape->n_models || shape->clock_mhz ||
-           (shape->kind == REQUEST_CARDS && shape->mib_per_card);
-}
-
-static void resolve(const struct request_mix *mix, struct request_mix_shape *shape)
-{
-    shape->accepts = is_selective(shape) ? 0 : UINT64_MAX;
-    for (uint32_t i = 1; i < mix->n_kinds; i++) {
-        uint64_t kind = UINT64_C(1) << i;
-        shape->accepts =
-            (shape->accepts & ~kind) | (accepts(shape, &mix->kinds[i]) ? kind : 0);
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            *at++ = ',';
+        span_put(names[i], &at);
     }
+    shape->request.models.n = (size_t)(at - shape->models);
 }
 
-static bool same_shape(const struct request_mix_shape *a,
-                       const struct request_mix_shape *b)
+static void resolve(const struct request_mix *mix, struct request_mix_shape *shape,
+                    uint8_t id)
 {
-    return a->kind == b->kind && a->cards == b->cards &&
-           a->mib_per_card == b->mib_per_card && a->cpu_milli == b->cpu_milli &&
-           a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
-           a->n_models == b->n_models &&
-           memcmp(a->models, b->models, sizeof a->models) == 0;
+    const struct card_kind *kind = id ? mix->kinds[id].kind : &card_kind_unknown;
+    const struct request r = request_mix_request(shape);
+    shape->amounts[id] = kind ? request_amount(&r, kind) : -1;
 }
 
 static void fade(struct request_mix *mix)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < mix->n; i++) {
+    size_t kept = 0;
+    for (size_t i = 0; i < mix->n; i++) {
         mix->shapes[i].weight /= 2;
         if (mix->shapes[i].weight > 0)
             mix->shapes[kept++] = mix->shapes[i];
@@ -109,80 +73,55 @@ static struct request_mix_shape *place_for(struct request_mix *mix,
                                            const struct request_mix_shape *shape)
 {
     struct request_mix_shape *lightest = mix->shapes;
-    for (uint32_t i = 0; i < mix->n; i++) {
-        if (same_shape(&mix->shapes[i], shape))
-            return &mix->shapes[i];
-        if (mix->shapes[i].weight < lightest->weight)
-            lightest = &mix->shapes[i];
+    for (size_t i = 0; i < mix->n; i++) {
+        struct request_mix_shape *s = &mix->shapes[i];
+        if (memcmp(s, shape, offsetof(struct request_mix_shape, weight)) == 0)
+            return s;
+        if (s->weight < lightest->weight)
+            lightest = s;
     }
-    if (mix->n < MIX_SHAPES)
+    if (mix->n < MIX_SHAPES) {
+        MEM_GROW(mix->shapes, mix->cap, mix->n + 1);
         lightest = &mix->shapes[mix->n++];
+    }
     *lightest = *shape;
-    resolve(mix, lightest);
+    for (uint8_t id = 0; id < MIX_KINDS; id++)
+        resolve(mix, lightest, id);
     return lightest;
 }
 
 void request_mix_add(struct request_mix *mix, const struct request *request,
                      int64_t cpu_milli)
 {
-    struct request_mix_shape shape = {.kind = request->kind, .cpu_milli = cpu_milli};
-    if (shape.kind ==
-        REQUEST_DEVICES) /* whole cards, whichever device plugin allocates them */
-        shape.kind = REQUEST_CARDS;
+    struct request_mix_shape shape = {.cpu_milli = cpu_milli};
     if (request->kind != REQUEST_NONE) {
-        shape.cards = request->cards;
-        shape.mib_per_card = request->mib_per_card;
-        shape.clock_mhz = request->clock_mhz;
-        shape.clock_exact = request->clock_mhz && request->clock_exact;
-        read_models(&shape, request->models);
+        shape.request = request_without_parts(request);
+        shape.request.placement = PLACE_BINPACK;
+        set_models(&shape, request->models);
     }
+    if (request->kind ==
+        REQUEST_DEVICES) /* whole cards, whichever plugin allocates them */
+        shape.request.kind = REQUEST_CARDS;
     if (mix->since == MIX_HALF_LIFE)
         fade(mix);
     mix->since++;
     place_for(mix, &shape)->weight += POD_WEIGHT;
 }
 
-/* Kind 0 has the cards that are of no other kind. */
-static struct request_mix_kind *place_for_kind(struct request_mix *mix,
-                                               const struct request_mix_kind *kind)
+uint8_t request_mix_add_kind(struct request_mix *mix, const struct card_kind *kind)
 {
-    struct request_mix_kind *unused = NULL;
-    mix->n_kinds = mix->n_kinds ? mix->n_kinds : 1;
-    for (uint32_t i = 1; i < mix->n_kinds; i++) {
-        struct request_mix_kind *k = &mix->kinds[i];
-        if (k->model == kind->model && k->profile == kind->profile &&
-            k->clock_mhz == kind->clock_mhz && k->total_mib == kind->total_mib)
-            return k;
-        unused = k->cards || unused ? unused : k;
-    }
-    if (!unused && mix->n_kinds < MIX_KINDS)
-        unused = &mix->kinds[mix->n_kinds++];
-    if (!unused)
-        return mix->kinds;
-    *unused = *kind;
-    for (uint32_t i = 0; i < mix->n; i++)
-        resolve(mix, &mix->shapes[i]);
-    return unused;
+    uint8_t id = 1;
+    while (id < MIX_KINDS && mix->kinds[id].kind)
+        id++;
+    if (id == MIX_KINDS)
+        return 0;
+    mix->kinds[id].kind = kind;
+    for (size_t i = 0; i < mix->n; i++)
+        resolve(mix, &mix->shapes[i], id);
+    return id;
 }
 
-uint8_t request_mix_add_card(struct request_mix *mix, struct span model,
-                             struct span profile, int64_t clock_mhz, int64_t total_mib)
+void request_mix_remove_kind(struct request_mix *mix, uint8_t id)
 {
-    const struct request_mix_kind kind = {.clock_mhz = clock_mhz,
-                                          .total_mib = total_mib,
-                                          .model = model_hash(model),
-                                          .profile = model_hash(profile)};
-    struct request_mix_kind *at = place_for_kind(mix, &kind);
-    at->cards++;
-    return (uint8_t)(at - mix->kinds);
-}
-
-void request_mix_remove_card(struct request_mix *mix, uint8_t kind)
-{
-    mix->kinds[kind].cards--;
-}
-
-void request_mix_add_free(struct request_mix *mix, uint8_t kind, int64_t mib)
-{
-    mix->kinds[kind].free_mib += mib;
+    mix->kinds[id].kind = NULL;
 }

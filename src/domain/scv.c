@@ -126,6 +126,51 @@ int64_t scv_bandwidth(int64_t generation, int64_t lanes)
     return lane[generation] * lanes;
 }
 
+/* -- what enforces promises -- */
+
+/* By bit. */
+static const struct span isolation_words[] = {SPAN("driver"), SPAN("library"),
+                                              SPAN("mps")};
+
+/* Another word is of a later version. */
+static void read_isolation(struct field_reader *r, const struct field *f, void *at)
+{
+    uint8_t *bits = at;
+    struct jread_str word;
+    *bits = jread_peek(r->j) == JREAD_ARRAY ? SCV_ISOLATION_KNOWN : 0;
+    jread_array(r->j, f->where);
+    while (jread_item(r->j)) {
+        bool read = jread_string(r->j, f->where, &word);
+        for (size_t i = 0; read && i < ARRAY_LEN(isolation_words); i++)
+            if (jread_str_eq(word, isolation_words[i]))
+                *bits |= (uint8_t)(1 << i);
+    }
+}
+
+void scv_write_isolation(struct jwrite *w, const char *name, uint8_t bits)
+{
+    if (!(bits & SCV_ISOLATION_KNOWN))
+        return;
+    jwrite_array(w, name);
+    for (size_t i = 0; i < ARRAY_LEN(isolation_words); i++)
+        if (bits >> i & 1)
+            jwrite_str(w, NULL, isolation_words[i]);
+    jwrite_array_end(w);
+}
+
+void scv_isolation_add(struct buf *out, uint8_t bits, const char *between)
+{
+    const char *before = "";
+    for (size_t i = 0; i < ARRAY_LEN(isolation_words); i++)
+        if (bits >> i & 1) {
+            buf_adds(out, before);
+            buf_add_span(out, isolation_words[i]);
+            before = between;
+        }
+    if (!*before)
+        buf_adds(out, "nothing");
+}
+
 /* -- containers and processes -- */
 
 uint64_t scv_pod_hash(struct span ns, struct span name)
@@ -148,7 +193,14 @@ bool scv_is_nvidia_resource(struct span resource)
 #define PROC(key, member) FIELD("status.processList[].", key, scv_process, member)
 #define MEASURED(most)    .type = FIELD_MEASURED, .max = (most), .absent = ABSENT_NEGATIVE
 
+static void write_enforced(struct jwrite *w, const void *object)
+{
+    scv_write_isolation(w, "enforcedBy", ((const struct scv_use *)object)->enforced_by);
+}
+
 static const struct field use_fields[] = {
+    {USE("enforcedBy", enforced_by), .type = FIELD_OTHER, .read = read_isolation,
+     .write = write_enforced},
     {USE("podUID", pod_uid)},
     {USE("promisedMemory", promised_mib), MEASURED(MIB_MAX)},
     {USE("unlimitedMemory", unlimited_mib), MEASURED(MIB_MAX)},
@@ -258,7 +310,8 @@ static void read_held(struct field_reader *r, const struct field *f, void *at)
         if (u->uuid.n)
             add_pod_use(q, held.ns, held.pod, u->pod_uid, u->uuid,
                         (struct scv_pod_use){.used_mib = u->used_mib,
-                                             .sm_percent = u->sm_percent});
+                                             .sm_percent = u->sm_percent,
+                                             .enforced_by = u->enforced_by});
     }
     if (r->all || scv_is_nvidia_resource(held.resource)) {
         if (scv->n_held == SCV_MAX_HELD) {
@@ -310,6 +363,7 @@ static const struct field status_fields[] = {
     {STATUS("updateTime", update_time)},
     {STATUS("driverVersion", scv.driver_version), .all = true},
     {STATUS("cudaVersion", scv.cuda_version), .all = true},
+    {STATUS("isolation", scv.isolation), .type = FIELD_OTHER, .read = read_isolation},
     {STATUS("podList", scv), LIST_OF(read_held)},
     {STATUS("processList", scv), LIST_OF(read_process)},
     FIELDS_END,
@@ -379,6 +433,7 @@ static void write_status(struct jwrite *w, const struct scv *scv)
     jwrite_str_set(w, "driverVersion", scv->driver_version);
     if (free_mib)
         jwrite_i64(w, "freeMemorySum", free_mib);
+    scv_write_isolation(w, "isolation", scv->isolation);
     if (scv->n_held) {
         jwrite_array(w, "podList");
         for (size_t i = 0; i < scv->n_held; i++)

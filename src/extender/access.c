@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "extender/forward.h"
 #include "extender/pod_defaults.h"
-#include "extender/stream.h"
 
 #define API "/apis/nvidia-gpu-scheduler/v1"
 
@@ -250,9 +249,7 @@ static bool allows_view(const struct access *a, bool main,
         return answer == DELEGATED_AUTH_YES;
     bool no = answer == DELEGATED_AUTH_NO, unknown = err.code == ERR_UNAUTHORIZED;
     httpd_fail(reply, !no ? 503 : unknown ? 401 : 403, "%s", err.msg);
-    if (!no)
-        stream_retry_after(reply);
-    else if (unknown)
+    if (no && unknown)
         httpd_add_header(reply, "WWW-Authenticate", "Bearer realm=\"gpushare\"");
     return false;
 }

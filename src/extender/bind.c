@@ -2,10 +2,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "domain/quantity.h"
 #include "extender/event_pod.h"
 #include "extender/forward.h"
+#include "extender/gang_minimum.h"
+#include "extender/tried.h"
 #include "extender/verb.h"
 #include "kube/client.h"
+#include "wire/httpd.h"
 
 /*
  * bind. kube-scheduler sends names and a UID, not the pod; the pod's request is known
@@ -21,10 +25,11 @@
  */
 
 enum {
-    UNSENT_MS = CORE_LEASE_MS + 2000, /* to find a leader */
-    SENT_MS = 15 * 1000,              /* for the leader's answer, once a bind was sent */
-    STOP_MS = 2000,                   /* to find a leader while this process stops */
-    RETRY_MS = 100,                   /* between two attempts */
+    UNSENT_MS = 2000,   /* to find a leader, beyond the duration of a lease, */
+    LONGEST_MS = 20000, /* ... but no longer: kube-scheduler waits 30 s in all */
+    SENT_MS = 20000,    /* for the leader's answer, once a bind was sent */
+    STOP_MS = 2000,     /* to find a leader while this process stops */
+    RETRY_MS = 100,     /* between two attempts */
     ATTEMPT_MIN_MS = 200,
     UNRENEWED_MS = 2000, /* an attempt when the last seen lease has expired */
 };
@@ -93,15 +98,52 @@ static unsigned fail(struct bind_call *c, unsigned status)
     return verb_error(c->reply, status, &c->err);
 }
 
+/* The bind waits for other members of its gang: other requests can run meanwhile. */
+static void bind_waits(void *request)
+{
+    httpd_hold(request);
+}
+
+static bool bind_caller_gone(void *request)
+{
+    return httpd_client_gone(request);
+}
+
+/* Sets how many members of the pod's gang must start together, as struct core_input has it. -1:
+ * the gang's object says what cannot be read. */
+static int read_minimum(struct bind_call *c)
+{
+    struct verbs *v = c->v;
+    cleanup_buf struct buf key = {0};
+    uint32_t *minimum = &c->bind.gang_minimum;
+    *minimum = 0;
+    const struct ledger *l = core_ledger(core_driver_read(v->config.driver));
+    const struct ledger_pod *pod = ledger_pod_find(l, c->bind.uid);
+    if (pod && pod->member && !pod->node) {
+        *minimum = pod->member->minimum;
+        buf_add_span(&key, pod->member->gang->key);
+    }
+    core_driver_read_end(v->config.driver);
+    struct span ns;
+    struct gang gang;
+    if (!key.n || *minimum || !v->config.gangs)
+        return 0;
+    gang_of_key(buf_span(&key), &ns, &gang);
+    return gang_minimum_of(v->config.gangs, ns, &gang, minimum, &c->err);
+}
+
 /* 0: not bound, and this process is not the leader any more. */
 static unsigned bind_here(struct bind_call *c)
 {
     const struct verbs_config *config = &c->v->config;
     bool not_leader;
+    if (read_minimum(c))
+        return fail(c, 200);
     if (core_driver_bind(config->driver, &c->bind, &not_leader, &c->err) == 0) {
         log_result(c, NULL);
         counters_bind(config->counters, ERR_NONE);
         event_pod_placed(config->recorder, config->driver, &c->bind);
+        tried_forget(c->v->tried, c->bind.uid);
         buf_adds(c->reply, "{\"Error\":\"\"}");
         return 200;
     }
@@ -132,17 +174,47 @@ static void take_error(struct bind_call *c, const char *address, unsigned status
             status, (int)(error.n < 500 ? error.n : 500), error.n ? error.p : "");
 }
 
-/* How long to wait for the leader's answer: until its lease expires. If that has passed,
- * the leader stopped renewing or this process cannot read the Lease; the leader, if it
- * runs, is then asked again. */
+static int64_t unsent_ms(const struct bind_call *c)
+{
+    int64_t lease_ms = c->v->config.lease_ms ?: CORE_LEASE_MS;
+    return quantity_at_most(lease_ms + UNSENT_MS, LONGEST_MS);
+}
+
+/* A leader that was found late gets some time, too. */
+static int64_t sent_ms(const struct bind_call *c)
+{
+    int64_t unsent = unsent_ms(c);
+    return unsent > SENT_MS ? unsent : SENT_MS;
+}
+
+/* How long to wait for the leader's answer. If its lease has expired, the leader stopped renewing
+ * or this process cannot read the Lease; the leader, if it runs, is then asked again. */
 static int64_t answer_timeout_ms(const struct bind_call *c,
                                  const struct core_driver_route *route)
 {
-    int64_t now_ms = clock_mono_ms(), left = c->since_ms + SENT_MS - now_ms;
-    int64_t wait = route->until_ms + RETRY_MS - now_ms;
-    wait = wait < UNRENEWED_MS && route->until_ms < now_ms ? UNRENEWED_MS : wait;
-    wait = wait < left ? wait : left;
+    int64_t now_ms = clock_mono_ms(), wait = c->since_ms + sent_ms(c) - now_ms;
+    if (route->until_ms < now_ms && wait > UNRENEWED_MS)
+        wait = UNRENEWED_MS;
     return wait < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : wait;
+}
+
+/* A bind that the leader may hold for its gang, beyond the lease as this process has seen it. */
+struct forwarded {
+    const struct bind_call *c;
+    const struct core_driver_route *route;
+};
+
+/* Ends the wait: the caller has gone, or the lease has expired or has another holder. */
+static bool is_in_vain(void *ctx)
+{
+    const struct forwarded *f = ctx;
+    const struct bind_call *c = f->c;
+    bool ready;
+    if (c->bind.gone && c->bind.gone(c->bind.ctx))
+        return true;
+    struct core_driver_route now =
+        core_driver_route(c->v->config.driver, c->forwarded, &ready, NULL);
+    return now.route != BIND_ROUTE_FORWARD || strcmp(now.address, f->route->address) != 0;
 }
 
 /* 0: no answer, or one that does not settle the bind. */
@@ -151,9 +223,16 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
     const struct verbs_config *config = &c->v->config;
     cleanup_buf struct buf answer = {0};
     bool sent;
-    unsigned status =
-        forward_verb(config->forward, "bind", FORWARD_HEADER, route->address, c->body,
-                     answer_timeout_ms(c, route), &answer, &sent, &c->err);
+    const struct forward_call call = {"bind",
+                                      FORWARD_HEADER,
+                                      route->address,
+                                      c->body,
+                                      answer_timeout_ms(c, route),
+                                      is_in_vain,
+                                      &(struct forwarded){c, route}};
+    if (c->bind.waits)
+        c->bind.waits(c->bind.ctx);
+    unsigned status = forward_verb(config->forward, &call, &answer, &sent, &c->err);
     c->sent |= sent && status != FORWARD_MISDIRECTED;
     log_debug("bind", "bind forwarded to the leader", LOG_SPAN("pod", c->bind.name),
               LOG_S("to", route->address), LOG_I("status", status));
@@ -170,7 +249,7 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
 
 static bool is_late(const struct bind_call *c, bool stopping)
 {
-    int64_t limit = c->sent ? SENT_MS : stopping ? STOP_MS : UNSENT_MS;
+    int64_t limit = c->sent ? sent_ms(c) : stopping ? STOP_MS : unsent_ms(c);
     return clock_mono_ms() >= c->since_ms + limit;
 }
 
@@ -209,8 +288,13 @@ unsigned bind_answer(struct verb_call *call)
     unsigned status;
     if (read_args(call->body, &a, &c.bind, &c.err))
         return verb_error(call->reply, 400, &c.err);
+    if (call->request) {
+        c.bind.waits = bind_waits;
+        c.bind.gone = bind_caller_gone;
+        c.bind.ctx = (void *)call->request;
+    }
     while ((status = attempt(&c, &stopping)) == 0) {
-        if (is_late(&c, stopping))
+        if (is_late(&c, stopping) || (c.bind.gone && c.bind.gone(c.bind.ctx)))
             return fail(&c, 200);
         core_driver_wait_may_bind(call->verbs->config.driver, RETRY_MS);
     }

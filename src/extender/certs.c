@@ -113,7 +113,7 @@ static int make_secret(struct certs *c, enum cert_secret secret, int64_t now_s,
                       /* manifests/apiservice.yaml.example */
                           *observe = xasprintf("gpushare-observe.%s.svc", c->ns);
     const char *const hosts[] = {CERTS_HOST,  in_ns,       service, observe,
-                                 "localhost", "127.0.0.1", NULL};
+                                 "localhost", "127.0.0.1", "::1",   NULL};
     const struct x509_spec spec = {.common_name = is_ca    ? ca_name
                                                   : server ? CERTS_SERVER_NAME
                                                            : CERTS_CLIENT_NAME,
@@ -621,14 +621,16 @@ void certs_write(struct certs *c, struct buf *out)
                                            NULL, "requestheader-client-ca"};
     if (!c)
         return;
-    kube_client_metrics(c->client, out);
-    if (!c->info.verbs)
-        return;
-    tls_metrics(c->info.verbs, verbs, out);
-    tls_metrics(c->info.observers, observers, out);
-    pthread_mutex_lock(&c->lock);
-    x509_metric(out, "scheduler-client", buf_span(&c->scheduler_cert), false);
-    pthread_mutex_unlock(&c->lock);
+    for (int i = 0; i < X509_N_METRICS; i++) {
+        kube_client_family(c->client, i, out);
+        if (!c->info.verbs)
+            continue;
+        tls_samples(c->info.verbs, i, verbs, out);
+        tls_samples(c->info.observers, i, observers, out);
+        pthread_mutex_lock(&c->lock);
+        x509_sample(out, i, "scheduler-client", buf_span(&c->scheduler_cert), false);
+        pthread_mutex_unlock(&c->lock);
+    }
 }
 
 int certs_ready(struct certs *c, struct err *err)

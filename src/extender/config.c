@@ -24,6 +24,19 @@ static int parse_answer(struct span text, void *field, struct err *err)
     return 0;
 }
 
+/* The Lease has whole seconds: with a fraction, others would wait for less than this process. */
+static int parse_lease(struct span text, void *field, struct err *err)
+{
+    int64_t *lease_ms = field, ms = 0;
+    if (opt_parse_duration(text, &ms, err))
+        return -1;
+    if (ms % 1000 || ms < CORE_LEASE_MS || ms > CORE_LEASE_MAX_MS)
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not whole seconds from 5s to 60s",
+                       SPAN_ARG(text));
+    *lease_ms = ms;
+    return 0;
+}
+
 #define OPT_CONFIG struct extender_config
 
 static const struct opt table[] = {
@@ -134,6 +147,9 @@ static const struct opt table[] = {
     OPT_STRING("lease-namespace", core.lease_namespace, "NAME", "kube-system",
                "Namespace of the Lease gpushare-extender and of the Secrets with "
                "certificates."),
+    OPT_CUSTOM("lease-duration", core.lease_ms, "TIME", "5s", parse_lease,
+               "Whole seconds, 5s to 60s, until a killed leader is replaced; longer for "
+               "a slow API server."),
     OPT_STRING("advertise", advertise, "ADDRESS", NULL,
                "IP address or host name at which other replicas reach this one; default: "
                "--listen.",

@@ -11,15 +11,26 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-enum { BIND_WAIT_MS = 15000 };
+enum {
+    BIND_WAIT_MS = 20000, /* CORE_HOLD_MS, and the Binding */
+    GONE_MS = 200,        /* between two looks at the caller of a bind that waits */
+};
 
-/* A bind whose thread waits for the outcome. */
+/* What the caller's own thread takes of the outputs. */
+struct own_outputs {
+    struct span uid; /* of a bind, whose thread makes its Binding and GET; empty: none */
+    uint64_t token;  /* of its reply */
+    struct core_output *calls[4];
+    size_t n;
+    struct core_output *reply; /* of a bind or a reservation; new */
+};
+
+/* A bind whose thread waits for the outcome. The last bind of a gang starts all of them: the
+ * thread of each makes its own calls. */
 struct pending {
     struct list link;
-    uint64_t token;
-    bool done;
-    enum core_bind_outcome outcome;
-    struct err err;
+    pthread_cond_t cond;
+    struct own_outputs given; /* by other threads */
 };
 
 struct core_driver {
@@ -119,35 +130,35 @@ int64_t core_driver_due(struct core_driver *driver)
     return due;
 }
 
-static void answer_pending(struct core_driver *driver, const struct core_output *reply)
-{
-    pthread_mutex_lock(&driver->wait_lock);
-    LIST_EACH(struct pending, p, &driver->pending, link)
-    if (p->token == reply->token) {
-        p->done = true;
-        p->outcome = reply->bind;
-        err_set(&p->err, reply->code, "%s", reply->text);
-        pthread_cond_broadcast(&driver->wait_cond);
-    }
-    pthread_mutex_unlock(&driver->wait_lock);
-}
-
-/* What the caller's own thread takes of the outputs. */
-struct own_outputs {
-    struct span uid; /* of a bind, whose thread makes its Binding and GET; empty: none */
-    struct core_output *calls[4];
-    size_t n;
-    struct core_output *reserved; /* of a reservation; new */
-};
-
 static bool take_own(struct own_outputs *own, const struct core_output *o)
 {
+    if (!own)
+        return false;
+    if (o->type == CORE_REPLY || o->type == CORE_RESERVED) {
+        if (o->token == own->token && !own->reply)
+            own->reply = core_output_dup(o);
+        return o->token == own->token;
+    }
     bool of_bind = o->type == CORE_CALL_BIND || o->type == CORE_CALL_GET_POD;
-    if (!own || !of_bind || !own->uid.n || own->n == ARRAY_LEN(own->calls) ||
+    if (!of_bind || !own->uid.n || own->n == ARRAY_LEN(own->calls) ||
         !span_eq(own->uid, span_of(o->uid)))
         return false;
     own->calls[own->n++] = core_output_dup(o);
     return true;
+}
+
+/* Gives a reply, or a call, to the thread of the bind that waits for it. False: none waits. */
+static bool give_output(struct core_driver *driver, const struct core_output *o)
+{
+    bool given = false;
+    pthread_mutex_lock(&driver->wait_lock);
+    LIST_EACH(struct pending, p, &driver->pending, link)
+    if (!given && !p->given.reply && take_own(&p->given, o)) {
+        given = true;
+        pthread_cond_signal(&p->cond);
+    }
+    pthread_mutex_unlock(&driver->wait_lock);
+    return given;
 }
 
 static void execute(struct core_driver *driver, const struct step_outputs *outputs,
@@ -156,14 +167,12 @@ static void execute(struct core_driver *driver, const struct step_outputs *outpu
     step_write_logs(outputs);
     STEP_EACH(struct core_output, o, outputs)
     {
-        if (o->type == CORE_REPLY)
-            answer_pending(driver, o);
-        else if (o->type == CORE_RESERVED)
-            own->reserved = core_output_dup(o);
-        else if (!apisync_is_call(o))
-            driver->io.stream(driver->io.ctx, o);
-        else if (!take_own(own, o))
+        if (take_own(own, o) || give_output(driver, o))
+            continue;
+        if (apisync_is_call(o))
             driver->io.defer(driver->io.ctx, o);
+        else if (o->type != CORE_REPLY && o->type != CORE_RESERVED)
+            driver->io.stream(driver->io.ctx, o);
     }
 }
 
@@ -256,33 +265,59 @@ static void make_calls(struct core_driver *driver, struct own_outputs *own,
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
                      bool *not_leader, struct err *err)
 {
-    struct pending p = {0};
     struct own_outputs own = {.uid = bind->uid};
+    struct pending p = {.cond = PTHREAD_COND_INITIALIZER};
+    bool waits = false, gone = false;
     struct core_input in = {.type = CORE_BIND,
                             .ns = bind->ns,
                             .name = bind->name,
                             .uid = bind->uid,
-                            .node_name = bind->node};
+                            .node_name = bind->node,
+                            .gang_minimum = bind->gang_minimum};
     int64_t until_ms = clock_mono_ms() + BIND_WAIT_MS;
     pthread_mutex_lock(&driver->wait_lock);
-    in.token = p.token = ++driver->last_token;
+    in.token = own.token = ++driver->last_token;
+    p.given = own;
     list_append(&driver->pending, &p.link);
     pthread_mutex_unlock(&driver->wait_lock);
     step(driver, &in, &own);
     make_calls(driver, &own, until_ms);
     pthread_mutex_lock(&driver->wait_lock);
-    while (!p.done && thread_wait_until(&driver->wait_cond, &driver->wait_lock, until_ms))
-        ;
+    while (!own.reply && !p.given.reply && !gone && clock_mono_ms() < until_ms) {
+        int64_t look_ms = clock_mono_ms() + GONE_MS;
+        if (!p.given.n && waits)
+            thread_wait_until(&p.cond, &driver->wait_lock,
+                              look_ms < until_ms ? look_ms : until_ms);
+        own.n = p.given.n;
+        memcpy(own.calls, p.given.calls, sizeof own.calls);
+        p.given.n = 0;
+        pthread_mutex_unlock(&driver->wait_lock);
+        make_calls(driver, &own, until_ms);
+        if (!own.reply && !waits && bind->waits)
+            bind->waits(bind->ctx);
+        waits = true;
+        gone = !own.reply && bind->gone && bind->gone(bind->ctx);
+        if (gone)
+            step(driver, &(struct core_input){.type = CORE_BIND_GONE, .token = in.token},
+                 NULL);
+        pthread_mutex_lock(&driver->wait_lock);
+    }
     list_remove(&p.link);
     pthread_mutex_unlock(&driver->wait_lock);
-    *not_leader = p.done && p.outcome == CORE_BIND_NOT_LEADER;
-    if (!p.done)
+    make_calls(driver, &p.given, 0); /* deferred */
+    pthread_cond_destroy(&p.cond);
+    cleanup_free struct core_output *here = own.reply, *elsewhere = p.given.reply;
+    const struct core_output *reply = here ? here : elsewhere;
+    *not_leader = reply && reply->bind == CORE_BIND_NOT_LEADER;
+    if (!reply && gone)
+        return err_set(err, ERR_TIMEOUT, "the caller of the bind has gone");
+    if (!reply)
         return err_set(err, ERR_TIMEOUT,
                        "the outcome of the bind is unknown after %d s; the memory stays "
                        "promised until it is known",
                        BIND_WAIT_MS / 1000);
-    *err = p.err;
-    return p.outcome == CORE_BOUND ? 0 : -1;
+    err_set(err, reply->code, "%s", reply->text);
+    return reply->bind == CORE_BOUND ? 0 : -1;
 }
 
 enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
@@ -298,10 +333,12 @@ enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
                             .priority = reserve->priority,
                             .requests = reserve->requests,
                             .gang = reserve->gang,
+                            .scheduler = reserve->scheduler,
                             .nodes = reserve->nodes,
-                            .n_nodes = reserve->n};
+                            .n_nodes = reserve->n,
+                            .n_last = reserve->n_last};
     step(driver, &in, &own);
-    cleanup_free struct core_output *reserved = own.reserved;
+    cleanup_free struct core_output *reserved = own.reply;
     if (reserve->why && reserved->text)
         buf_adds(reserve->why, reserved->text);
     *at = 0;

@@ -60,9 +60,16 @@ int64_t core_driver_due(struct core_driver *driver);
 
 struct core_driver_bind {
     struct span ns, name, uid, node;
+    uint32_t gang_minimum; /* as in struct core_input */
+    /* While the bind waits for something else than its own API calls, as one that is held for
+     * its gang: `waits` is called once, and then `gone` now and again. True: the caller will
+     * not read the outcome. NULL: not called. */
+    void (*waits)(void *ctx);
+    bool (*gone)(void *ctx);
+    void *ctx;
 };
 
-/* Binds a pod. Blocks until the outcome is known, for 15 s at most. -1: not bound, or not
+/* Binds a pod. Blocks until the outcome is known, for 20 s at most. -1: not bound, or not
  * known to be bound; err says why. Does not wait for the lease: *not_leader is set if this
  * process may not bind now, and another may. */
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
@@ -73,9 +80,10 @@ struct core_driver_reserve {
     const struct request *request;
     int64_t priority;
     struct resources requests; /* CPU and memory of the pod */
+    struct span scheduler;     /* spec.schedulerName */
     const struct gang *gang;   /* of the pod, or NULL; then also for all other members */
     const struct span *nodes;  /* names, the best first; none: ends the reservation */
-    size_t n;
+    size_t n, n_last;          /* n_last: as in core/core.h */
     /* Or NULL; appends why a gang is rejected or this process may not bind. */
     struct buf *why;
 };

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "domain/diagnosis.h"
 
 /*
  * Keeps for each card, and for each pod whose annotations are forged, its state and what the
@@ -37,7 +38,9 @@ struct known {
 
     struct known_card *cards;
     size_t n, cap;
-    int64_t budget_ms; /* see within_limit() */
+    int64_t budget_ms;   /* see within_limit() */
+    uint64_t generation; /* of the node at its last scan, */
+    bool settled;        /* ... which left nothing to report of it and its pods */
 
     struct buf text;  /* what differs */
     int64_t since_ms; /* last change of the text */
@@ -223,16 +226,15 @@ static void write_card(const struct known *node, const struct known_card *card,
 {
     const struct card *now = card->now;
     const struct span uuid = span_of(card->uuid);
+    struct disagreement over;
     if (out->n)
         buf_adds(out, topic == OVER ? "; " : ", ");
+    if (topic == OVER && diagnosis_overcommit(now, &over)) {
+        disagreement_write(out, NULL, &over);
+        return;
+    }
     buf_printf(out, "GPU%d", card->index);
-    if (topic == OVER && now->promised_mib <= now->total_mib &&
-        now->compute_promised > REQUEST_CORE)
-        buf_printf(out, ": %u %% of its compute are promised", now->compute_promised);
-    else if (topic == OVER)
-        buf_printf(out, " has %lld MiB, but %lld MiB are promised",
-                   (long long)now->total_mib, (long long)now->promised_mib);
-    else if (topic == BACK && uuid.n && other_at(node, card, false))
+    if (topic == BACK && uuid.n && other_at(node, card, false))
         buf_printf(out, " (now %.*s)", SPAN_ARG(uuid));
     else if (topic == LOST && now)
         buf_adds(out,
@@ -318,19 +320,18 @@ static void report_node(struct event_scan *s, struct known *node)
     }
 }
 
-static void scan_pod(struct event_scan *s, const struct ledger_node *node,
-                     const struct ledger_pod *pod)
+/* False: its annotations are forged. */
+static bool scan_pod(struct event_scan *s, const struct ledger_pod *pod)
 {
     const int64_t now_ms = s->now.now_ms;
-    bool only_cards;
     buf_clear(&s->text);
-    if (!ledger_pod_is_forged(node, pod, &s->text, &only_cards))
-        return;
+    if (!diagnosis_forged(&s->text, pod))
+        return true;
     struct known *k = known_get(s, PODS, pod->uid);
     if (!span_eq(buf_span(&k->text), buf_span(&s->text))) {
         buf_set(&k->text, buf_span(&s->text));
         k->since_ms = now_ms;
-        k->wait_ms = only_cards ? EVENT_SCAN_CARDS_MS : 0;
+        k->wait_ms = pod->differences ? 0 : EVENT_SCAN_CARDS_MS;
         k->again_ms = INT64_MIN;
         k->reported = false;
     }
@@ -349,6 +350,7 @@ static void scan_pod(struct event_scan *s, const struct ledger_node *node,
         k->again_ms = now_ms + EVENT_SCAN_AGAIN_MS;
     }
     s->left |= !k->reported;
+    return false;
 }
 
 /* -- a scan -- */
@@ -363,10 +365,17 @@ void event_scan_begin(struct event_scan *s, const struct event_scan_settings *se
 void event_scan_node(struct event_scan *s, const struct ledger_node *node)
 {
     struct known *known = known_get(s, NODES, node->name);
+    bool left = s->left;
+    if (known->settled && known->generation == node->generation)
+        return;
+    s->left = false;
     take_cards(s, known, node);
     report_node(s, known);
+    known->settled = !s->left;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        scan_pod(s, node, pod);
+        known->settled &= scan_pod(s, pod);
+    known->generation = node->generation;
+    s->left |= left;
 }
 
 bool event_scan_end(struct event_scan *s)

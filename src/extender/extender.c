@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "domain/quantity.h"
 #include "extender/event_pod.h"
 #include "extender/event_scan.h"
 #include "extender/forward.h"
@@ -17,7 +18,9 @@
 #include "extender/server.h"
 #include "kube/client.h"
 
-enum { RELEASE_MS = 3000 }; /* to release the lease at the end */
+/* To release the lease at the end, beyond the limit of a request; the kubelet waits 20 s longer
+ * than --drain-timeout. */
+enum { RELEASE_MS = 1000, RELEASE_MAX_MS = 10 * 1000 };
 
 /* Threads of calls, by what they are about. */
 enum { LEASE_CALLS, POD_CALLS, NODE_CALLS, WORKERS };
@@ -33,7 +36,6 @@ struct extender {
     struct certs *certs;
     struct forward *forward;
     struct gang_minimum *gangs;
-    struct gpuapi *gpuapi;
     struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
     struct event_recorder *recorder; /* NULL: no events */
@@ -137,7 +139,7 @@ static void tick(void *ctx)
     struct extender *e = ctx;
     core_driver_input(e->driver, &(struct core_input){.type = CORE_TICK});
     forward_trim(e->forward);
-    gpuapi_trim(e->gpuapi);
+    server_trim(e->server);
 }
 
 static int64_t due(void *ctx)
@@ -182,8 +184,10 @@ static int start_forward(struct extender *e, const struct extender_config *confi
 static int check_advertise(const struct extender_config *config, struct err *err)
 {
     const char *host = config->advertise ? config->advertise : "";
-    if (host[strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                          "0123456789.:-")])
+    struct in6_addr v6;
+    if (strchr(host, ':') ? inet_pton(AF_INET6, host, &v6) != 1
+                          : host[strspn(host, "abcdefghijklmnopqrstuvwxyz"
+                                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")])
         return err_set(err, ERR_INVALID,
                        "--advertise: \"%s\" is neither an IP address nor a host name",
                        host);
@@ -198,8 +202,7 @@ static void advertise(struct extender *e, const struct extender_config *config)
                                                                : config->entry.listen;
     struct in_addr v4;
     struct in6_addr v6;
-    bool is_v6 = inet_pton(AF_INET6, host, &v6) == 1;
-    if ((is_v6 && IN6_IS_ADDR_UNSPECIFIED(&v6)) ||
+    if ((inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6)) ||
         (inet_pton(AF_INET, host, &v4) == 1 && v4.s_addr == INADDR_ANY)) {
         log_info("extender",
                  "no address for other replicas, so they cannot forward binds "
@@ -207,7 +210,7 @@ static void advertise(struct extender *e, const struct extender_config *config)
         return;
     }
     cleanup_free char *address =
-        xasprintf(is_v6 ? "[%s]:%u" : "%s:%u", host, server_port(e->server));
+        xasprintf(STR_HOST ":%u", STR_HOST_ARG(host), server_port(e->server));
     core_driver_advertise(e->driver, address);
     if (config->certs.cert_file && !config->replica_ca && !config->certs.client_ca_file)
         log_warn("extender", "neither --replica-ca nor --client-ca is set: binds are "
@@ -238,8 +241,9 @@ static int start_server(struct extender *e, struct err *err)
     server.address = e->config->entry.listen;
     server.certs = e->certs;
     server.auth = e->auth;
-    server.gpuapi = e->gpuapi;
+    server.node_grace_s = (e->config->core.node_grace_ms + 999) / 1000;
     server.verbs.driver = e->driver;
+    server.verbs.lease_ms = e->config->core.lease_ms;
     server.verbs.preempts = e->config->core.preempt_after_ms > 0;
     server.verbs.forward = e->forward;
     server.verbs.gangs = e->gangs;
@@ -293,10 +297,6 @@ struct extender *extender_start(const struct extender_config *config, struct err
     e->timer = ticker_new();
     e->driver = core_driver_new(
         &core, &(struct core_driver_io){stream, defer, perform, hurry, e});
-    e->gpuapi = gpuapi_new(
-        e->driver, &(struct gpuapi_config){.grace_s = (core.node_grace_ms + 999) / 1000,
-                                           .idle_ms = GPUAPI_IDLE_MS,
-                                           .heartbeat_ms = STREAM_HEARTBEAT_MS});
     e->gangs =
         gang_minimum_new(&(struct pod_group_reader){kube_ask, e->client, clock_mono_ms});
     if (config->events) {
@@ -333,7 +333,8 @@ void extender_stop(struct extender *e)
         if (!server_drain(e->server, e->config->drain_ms))
             log_warn("extender", "shutdown: requests are still in flight after "
                                  "--drain-timeout; closing their connections");
-        if (!core_driver_stop(e->driver, RELEASE_MS))
+        int64_t release_ms = e->config->core.lease_ms / 2 - 500 + RELEASE_MS;
+        if (!core_driver_stop(e->driver, quantity_at_most(release_ms, RELEASE_MAX_MS)))
             log_warn("extender",
                      "shutdown: the lease is not released; it expires by itself");
     }
@@ -354,7 +355,7 @@ void extender_stop(struct extender *e)
     certs_free(e->certs);
     event_scan_free(e->scan);
     event_recorder_free(e->recorder);
-    gpuapi_free(e->gpuapi);
+    server_free(e->server);
     delegated_auth_free(e->auth);
     core_driver_free(e->driver);
     for (int i = 0; i < WORKERS; i++)

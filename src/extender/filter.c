@@ -6,7 +6,9 @@
 #include "domain/keys.h"
 #include "domain/ledger.h"
 #include "extender/event_pod.h"
+#include "extender/filter_mode.h"
 #include "extender/gang_minimum.h"
+#include "extender/tried.h"
 #include "extender/verb.h"
 #include "placement/preempt.h"
 #include "placement/reason.h"
@@ -17,6 +19,9 @@
  * Between the judgment, which reads the ledger in parts, and a reservation, which is one step
  * of the core, other pods can take the cards. So the core gets several nodes in the order of
  * their scores, and if none of them fits any more, the nodes are judged again.
+ *
+ * A pod that asks again did not start on the node that it got. That node comes last
+ * (extender/tried.h).
  */
 
 enum {
@@ -32,14 +37,13 @@ enum {
 };
 
 struct filter_mode {
-    enum { FILTER_ALL, FILTER_BEST } answer;
-    size_t most; /* BEST: nodes answered */
-    enum { FILTER_RESERVE_NONE, FILTER_RESERVE_POD, FILTER_RESERVE_GANG } reserve;
-    struct gang gang; /* RESERVE_GANG: other members need places, too */
+    struct filter_row is;
+    size_t most;      /* BEST: nodes answered */
+    struct gang gang; /* if other members need places, too */
     const char
         *reject_all;     /* why the pod's gang cannot start, on nodes that fit; or NULL */
     bool template_nodes; /* a simulation: unknown candidates are template Nodes */
-    bool find_victims;   /* for layout preemption, if no node fits */
+    struct tried_nodes tried; /* BEST, with one node answered: they come last */
 };
 
 /* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
@@ -76,7 +80,7 @@ static void begin_reason(const struct verb_args *args, struct buf *out,
 /* Are the reasons of rejected nodes answered, as far as is known? */
 static bool gives_reasons(const struct filter_mode *mode, const struct filter_result *r)
 {
-    return mode->answer == FILTER_ALL || !r->n_fitting;
+    return mode->is.answer == FILTER_ALL || !r->n_fitting;
 }
 
 static void reject(const struct verb_call *call, const struct filter_mode *mode,
@@ -151,7 +155,7 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
     r->rejected[class]++;
     if (!gives_reasons(mode, r))
         return false;
-    if (fit == FIT_LATER && mode->find_victims && r->n_victims < CORE_PREEMPT_NODES) {
+    if (fit == FIT_LATER && mode->is.find_victims && r->n_victims < CORE_PREEMPT_NODES) {
         cleanup_arena struct arena scratch = {0};
         if (preempt_could_help(&(struct preemptor){.pod = r->pod}, node, &scratch))
             r->victims[r->n_victims++] = c->name;
@@ -194,7 +198,7 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
 {
     const struct verb_args *args = &call->work->args;
     bool by_ledger = !r->promised && !request_fits_anywhere(&args->request),
-         scored = mode->answer == FILTER_BEST;
+         scored = mode->is.answer == FILTER_BEST;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];
         size_t n = 1, first = r->n_fitting;
@@ -253,7 +257,7 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
         r->ledger = core_ledger(core_driver_read(driver));
-        if (i == 0 && mode->answer == FILTER_BEST)
+        if (i == 0 && mode->is.answer == FILTER_BEST)
             verb_score_begin(call, &r->run, r->ledger);
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
         r->promised = known ? known->node : NULL;
@@ -279,6 +283,7 @@ static struct core_driver_reserve reservation_of(const struct verb_args *args)
                                         .uid = args->pod.meta.uid,
                                         .request = &args->request,
                                         .requests = args->pod.requests,
+                                        .scheduler = args->pod.scheduler,
                                         .priority = args->pod.priority};
 }
 
@@ -315,6 +320,30 @@ static size_t best_of(struct verb_call *call, struct filter_result *r, size_t *b
     return n;
 }
 
+/* Moves the candidates that the pod has tried to the end, the oldest answer first and each once.
+ * Returns how many. */
+static size_t move_tried(const struct verb_call *call, const struct tried_nodes *tried,
+                         size_t *at, size_t *n)
+{
+    size_t last[TRIED_NODES], kept = 0, moved = 0;
+    if (!tried->n)
+        return 0;
+    for (size_t k = 0; k < tried->n; k++)
+        last[k] = SIZE_MAX;
+    for (size_t i = 0; i < *n; i++) {
+        size_t k = tried_find(tried, call->work->args.nodes[at[i]].name);
+        if (k < tried->n)
+            last[k] = at[i];
+        else
+            at[kept++] = at[i];
+    }
+    for (size_t k = 0; k < tried->n; k++)
+        if (last[k] != SIZE_MAX)
+            at[kept + moved++] = last[k];
+    *n = kept + moved;
+    return moved;
+}
+
 /* Judges, and fills best[0..*n) with the indexes of the nodes to answer: with a reservation
  * only the one that has it. Returns 200, or the status of the error reply. */
 static unsigned choose_best(struct verb_call *call, const struct filter_mode *mode,
@@ -323,14 +352,15 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
 {
     struct verbs *v = call->verbs;
     const struct verb_args *args = &call->work->args;
-    bool reserve = mode->reserve == FILTER_RESERVE_POD, reserved = false;
+    bool reserve = mode->is.reserve == FILTER_RESERVE_POD, reserved = false;
     enum core_reserve_outcome outcome = CORE_RESERVE_NO_NODE;
-    struct span names[OFFERED];
+    struct span names[OFFERED + TRIED_NODES];
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         unsigned status = judge(call, mode, r);
         if (status != 200)
             return status;
-        *n = best_of(call, r, best, reserve ? OFFERED : mode->most);
+        *n = best_of(call, r, best, (reserve ? OFFERED : mode->most) + mode->tried.n);
+        size_t n_last = move_tried(call, &mode->tried, best, n);
         if (!*n || !reserve || r->has_promise)
             break;
         for (size_t i = 0; i < *n; i++)
@@ -338,6 +368,7 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
         struct core_driver_reserve wanted = reservation_of(args);
         wanted.nodes = names;
         wanted.n = *n;
+        wanted.n_last = n_last;
         size_t at = 0;
         outcome = core_driver_reserve(v->config.driver, &wanted, &at);
         reserved = at < *n;
@@ -386,6 +417,7 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
     size_t count = best_of(call, r, at, VERBS_BEST_MAX);
     for (size_t i = 0; i < w->args.n; i++)
         at[count++] = i;
+    size_t n_last = move_tried(call, &mode->tried, at, &count);
     for (size_t i = 0; i < count; i++)
         names[i] = w->args.nodes[at[i]].name;
     struct core_driver_reserve wanted = reservation_of(&w->args);
@@ -393,6 +425,7 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
     wanted.why = why;
     wanted.nodes = names;
     wanted.n = count;
+    wanted.n_last = n_last;
     enum core_reserve_outcome outcome =
         r->has_promise ? CORE_RESERVE_PROMISED
                        : core_driver_reserve(call->verbs->config.driver, &wanted, &first);
@@ -409,12 +442,15 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
     }
     if (outcome == CORE_RESERVE_PROMISED && first == count)
         return fail_gang(call, &mode->gang, "a bind of this pod is in flight");
-    *n = r->n_fitting && first < count;
-    if (*n)
+    *n = first < count;
+    if (*n) { /* also where only members of its gang had reservations */
         best[0] = at[first];
+        buf_clear(&w->failed);
+        buf_clear(&w->never);
+    }
     if (r->n_fitting && outcome == CORE_RESERVE_GANG_REJECTED) {
         struct filter_mode none = *mode;
-        none.answer = FILTER_ALL;
+        none.is.answer = FILTER_ALL;
         none.reject_all = why->p;
         status = judge(call, &none, r);
     }
@@ -514,16 +550,21 @@ static void report_rejected(const struct verb_call *call, const struct filter_re
                   LOG_SPAN("pod", pod->name));
 }
 
-static unsigned answer_here(struct verb_call *call, const struct filter_mode *mode,
+static unsigned answer_here(struct verb_call *call, struct filter_mode *mode,
                             struct buf *why)
 {
     struct verbs_config *config = &call->verbs->config;
+    const struct verb_args *args = &call->work->args;
+    struct span uid = args->pod.meta.uid;
     struct filter_result r;
     size_t best[VERBS_BEST_MAX], *chosen = best, n = 0;
+    bool one = mode->is.answer == FILTER_BEST && mode->most == 1 && uid.n <= UID_MAX;
     unsigned status;
-    if (mode->reserve == FILTER_RESERVE_GANG) {
+    if (one)
+        tried_get(call->verbs->tried, uid, core_driver_now().mono_ms, &mode->tried);
+    if (mode->is.reserve == FILTER_RESERVE_GANG) {
         status = choose_for_gang(call, mode, &r, why, best, &n);
-    } else if (mode->answer == FILTER_BEST) {
+    } else if (mode->is.answer == FILTER_BEST) {
         status = choose_best(call, mode, &r, best, &n);
     } else {
         status = judge(call, mode, &r);
@@ -538,10 +579,13 @@ static unsigned answer_here(struct verb_call *call, const struct filter_mode *mo
     if (!mode->template_nodes) { /* a simulation leaves nothing behind */
         counters_filter(config->counters, r.rejected, n > 0);
         if (!n && !r.has_promise)
-            event_pod_rejected(config->recorder, config->driver, &call->work->args,
+            event_pod_rejected(config->recorder, config->driver, args,
                                call->work->failed.n > 0, r.gang, elsewhere);
     }
     status = write_reply(call, &r, chosen, n);
+    if (status == 200 && one && n)
+        tried_add(call->verbs->tried, uid, args->nodes[best[0]].name,
+                  core_driver_now().mono_ms);
     if (status == 200 && !n && (r.n_victims || elsewhere.n) && !r.has_promise)
         report_rejected(call, &r, elsewhere);
     return status;
@@ -601,12 +645,14 @@ static bool is_in_gang(const struct verb_args *args, struct gang *gang)
            !request_fits_anywhere(&args->request) && gang_of(&args->pod, gang);
 }
 
-/* Must other members of its gang have a place, too? Reads what the pod does not say. */
-static bool waits_for_others(struct verbs *v, const struct verb_args *args,
-                             struct gang *gang)
+/* Must other members of its gang have a place, too? Reads what the pod does not say. If that
+ * cannot be read, the request is invalid. */
+static bool waits_for_others(struct verbs *v, struct verb_args *args, struct gang *gang)
 {
-    if (v->config.gangs && !gang->minimum)
-        gang->minimum = gang_minimum_of(v->config.gangs, args->pod.meta.ns, gang);
+    if (v->config.gangs && !gang->minimum &&
+        gang_minimum_of(v->config.gangs, args->pod.meta.ns, gang, &gang->minimum,
+                        &args->invalid))
+        args->request = (struct request){0};
     return gang->minimum != 1;
 }
 
@@ -616,8 +662,9 @@ static unsigned forward(struct verb_call *call, const char *address)
     struct verbs_config *config = &call->verbs->config;
     struct err err;
     bool sent;
-    unsigned status = forward_verb(config->forward, "filter", FORWARD_HEADER, address,
-                                   call->body, FORWARD_MS, call->reply, &sent, &err);
+    const struct forward_call wanted = {"filter",   FORWARD_HEADER, address, call->body,
+                                        FORWARD_MS, NULL,           NULL};
+    unsigned status = forward_verb(config->forward, &wanted, call->reply, &sent, &err);
     if (status == 200)
         return status;
     log_debug("filter",
@@ -630,59 +677,54 @@ static unsigned forward(struct verb_call *call, const char *address)
 }
 
 /* How the call is answered here. 0: *mode says it; `why` gets the text of mode->reject_all.
- * Else the status: the leader has answered, or nobody can. No mode evicts pods for a member of
- * a gang that waits for others: they need places, too. */
+ * Else the status: the leader has answered, or nobody can. */
 static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
                                struct buf *why)
 {
-    struct verbs *v = call->verbs;
-    const struct verb_args *args = &call->work->args;
-    struct gang gang;
-    bool ready, one = v->config.answer == 1 && call->source != VERB_REPORT,
-                in_gang = one && is_in_gang(args, &gang),
-                wants = v->config.preempts && !args->pod.never_preempts;
-    *mode = (struct filter_mode){.answer = FILTER_ALL, .find_victims = wants};
-    if (call->source != VERB_REPORT && is_simulation(v, args)) {
-        mode->template_nodes = true;
-        mode->find_victims = false;
-        if (in_gang && waits_for_others(v, args, &gang)) {
-            buf_printf(why, "gang %.*s: its members need places on nodes that exist",
-                       SPAN_ARG(gang.name));
-            mode->reject_all = why->p;
-        }
-        return 0;
-    }
-    /* Preferences of a pod are kept by answering with all nodes, except for a member of a
-     * gang: its gang would start half. */
-    bool all = v->config.answer == VERBS_ALL || call->source == VERB_REPORT ||
-               !is_scored(v, args) || (args->pod.prefers && !in_gang);
-    if (all || !(in_gang || (one && is_reservable(args)))) {
-        if (wants && is_in_gang(args, &gang) && waits_for_others(v, args, &gang))
-            mode->find_victims = false;
-        mode->answer = all ? FILTER_ALL : FILTER_BEST;
-        mode->most = (size_t)v->config.answer;
-        return 0;
-    }
-    struct core_driver_route route =
-        core_driver_route(v->config.driver, call->source == VERB_REPLICA, &ready, NULL);
-    if (route.route == BIND_ROUTE_FORWARD && v->config.forward) {
-        unsigned status = forward(call, route.address);
+    const struct verbs_config *config = &call->verbs->config;
+    struct verb_args *args = &call->work->args;
+    struct gang *gang = &mode->gang;
+    bool report = call->source == VERB_REPORT,
+         live = report || !is_simulation(call->verbs, args),
+         one = config->answer == 1 && !report,
+         preempts = config->preempts && !args->pod.never_preempts;
+    struct filter_facts is = {.call = live ? FILTER_LIVE : FILTER_SIMULATED,
+                              .gang = FILTER_ALONE,
+                              .replica = FILTER_FOLLOWER};
+    if (report || config->answer == VERBS_ALL || !is_scored(call->verbs, args))
+        is.wants = FILTER_WANTS_ALL;
+    else if (one)
+        is.wants = args->pod.prefers ? FILTER_WANTS_PREFERRED : FILTER_WANTS_ONE;
+    else
+        is.wants = args->pod.prefers ? FILTER_WANTS_ALL : FILTER_WANTS_BEST;
+    bool in_gang = (one || (live && preempts)) && is_in_gang(args, gang);
+    if (live && is.wants >= FILTER_WANTS_ONE &&
+        (in_gang || (is.wants == FILTER_WANTS_ONE && is_reservable(args)))) {
+        bool ready;
+        struct core_driver_route route =
+            core_driver_route(config->driver, call->source == VERB_REPLICA, &ready, NULL);
+        unsigned status = route.route == BIND_ROUTE_FORWARD && config->forward
+                              ? forward(call, route.address)
+                              : 0;
         if (status)
             return status;
+        if (route.route == BIND_ROUTE_LOCAL)
+            is.replica = FILTER_LEADER;
     }
-    bool local = route.route == BIND_ROUTE_LOCAL;
-    mode->answer = FILTER_BEST;
-    mode->most = 1;
-    if (in_gang && waits_for_others(v, args, &gang)) {
-        if (!local)
-            return fail_gang(call, &gang, no_leader);
-        mode->reserve = FILTER_RESERVE_GANG;
-        mode->gang = gang;
-        mode->find_victims = false;
-    } else if (args->pod.prefers) {
-        mode->answer = FILTER_ALL;
-    } else if (is_reservable(args)) { /* the core says whether it may */
-        mode->reserve = FILTER_RESERVE_POD;
+    if (in_gang && waits_for_others(call->verbs, args, gang) &&
+        args->invalid.code == ERR_NONE)
+        is.gang = FILTER_WAITS;
+    is.pod = is_reservable(args) ? FILTER_RESERVABLE : FILTER_UNRESERVABLE;
+    mode->is = *filter_row_of(&is);
+    mode->is.find_victims &= preempts;
+    mode->template_nodes = !live;
+    mode->most = (size_t)config->answer;
+    if (mode->is.reserve == FILTER_GANG_UNLED)
+        return fail_gang(call, gang, no_leader);
+    if (mode->is.reserve == FILTER_GANG_SIMULATED) {
+        buf_printf(why, "gang %.*s: its members need places on nodes that exist",
+                   SPAN_ARG(gang->name));
+        mode->reject_all = why->p;
     }
     return 0;
 }
@@ -690,7 +732,7 @@ static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
 unsigned filter_answer(struct verb_call *call)
 {
     cleanup_buf struct buf why = {0};
-    struct filter_mode mode;
+    struct filter_mode mode = {0};
     unsigned status = verb_read(call, &verb_candidates, NULL);
     if (status == 200) {
         status = filter_mode_of(call, &mode, &why);

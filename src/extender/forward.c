@@ -148,31 +148,32 @@ void forward_trim(struct forward *f)
     httpc_free(http);
 }
 
-unsigned forward_verb(struct forward *f, const char *verb, const char *header,
-                      const char *address, struct span body, int64_t timeout_ms,
+unsigned forward_verb(struct forward *f, const struct forward_call *call,
                       struct buf *reply, bool *sent, struct err *err)
 {
-    cleanup_free char *path = xasprintf("/gpushare-scheduler/%s", verb);
+    cleanup_free char *path = xasprintf("/gpushare-scheduler/%s", call->verb);
     cleanup_reply struct httpc_reply answer = {0};
     struct httpc_request request = {
         .method = "POST",
         .path = path,
         .content_type = "application/json",
-        .flag_header = header,
-        .body = body,
-        .timeout_ms = timeout_ms,
+        .flag_header = call->header,
+        .body = call->body,
+        .timeout_ms = call->timeout_ms,
+        .gone = call->gone,
+        .gone_ctx = call->ctx,
     };
     *sent = false;
-    struct httpc *http = client_for(f, address, err);
+    struct httpc *http = client_for(f, call->address, err);
     if (!http) {
-        err_wrap(err, "the leader at %s", address);
+        err_wrap(err, "the leader at %s", call->address);
         return 0;
     }
     int rc = httpc_call(http, &request, REPLY_MAX, &answer, err);
     unsigned status = rc ? 0 : answer.status;
     *sent = answer.sent;
     if (rc)
-        err_wrap(err, "the leader at %s", address);
+        err_wrap(err, "the leader at %s", call->address);
     else
         buf_add_span(reply, buf_span(&answer.body));
     httpc_free(http);
@@ -202,8 +203,9 @@ static void send_report(void *ctx, void *work)
     cleanup_buf struct buf dropped = {0};
     bool sent;
     struct err err = {0};
-    if (forward_verb(r->forward, "filter", REPORT_HEADER, job->address, job->body,
-                     r->timeout_ms, &dropped, &sent, &err) == 0)
+    const struct forward_call call = {
+        "filter", REPORT_HEADER, job->address, job->body, r->timeout_ms, NULL, NULL};
+    if (forward_verb(r->forward, &call, &dropped, &sent, &err) == 0)
         log_debug("filter", "cannot report a rejected pod to the leader; not retried",
                   LOG_ERR(&err));
     budget_give(r->budget, job->body.n);

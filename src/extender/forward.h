@@ -42,11 +42,21 @@ void forward_refresh(struct forward *f);
 /* Closes connections that have been idle for some seconds. Does not block. */
 void forward_trim(struct forward *f);
 
-/* Sends the body of a verb ("bind") to the leader at `address`, with one of the headers.
- * Returns the HTTP status and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether
- * the request may have reached the leader. */
-unsigned forward_verb(struct forward *f, const char *verb, const char *header,
-                      const char *address, struct span body, int64_t timeout_ms,
+/* A call to the leader. Everything is borrowed. */
+struct forward_call {
+    const char *verb;   /* "bind" */
+    const char *header; /* one of those above */
+    const char *address;
+    struct span body;
+    int64_t timeout_ms;
+    /* Asked now and again while the call waits; true ends it. NULL: never. */
+    bool (*gone)(void *ctx);
+    void *ctx;
+};
+
+/* Returns the HTTP status and appends the body of the answer to `reply`. 0 (with err): no
+ * answer. *sent: whether the request may have reached the leader. */
+unsigned forward_verb(struct forward *f, const struct forward_call *call,
                       struct buf *reply, bool *sent, struct err *err);
 
 /*

@@ -12,6 +12,7 @@ enum { LOG_MS = 60 * 1000 };
 struct answer {
     struct span key; /* gang_key; owned; empty: unused */
     uint32_t minimum;
+    char *invalid; /* owned; why the minimum cannot be read; NULL: it can */
     int64_t until_ms;
 };
 
@@ -35,8 +36,10 @@ void gang_minimum_free(struct gang_minimum *g)
 {
     if (!g)
         return;
-    for (size_t i = 0; i < GANG_MINIMUM_KEPT; i++)
+    for (size_t i = 0; i < GANG_MINIMUM_KEPT; i++) {
         free((char *)g->kept[i].key.p);
+        free(g->kept[i].invalid);
+    }
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -55,37 +58,56 @@ static struct answer *place_of(struct gang_minimum *g, struct span key)
     return a;
 }
 
-uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
+/* Sets *minimum; -1: the object says what cannot be read. */
+static int answer_read(const struct answer *a, uint32_t *minimum, struct err *err)
+{
+    *minimum = a->minimum;
+    return a->invalid ? err_set(err, ERR_INVALID, "%s", a->invalid) : 0;
+}
+
+int gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang,
+                    uint32_t *minimum, struct err *err)
 {
     cleanup_buf struct buf key = {0};
-    struct err err = {0};
+    struct err why = {0};
+    int rc = 0;
+    *minimum = 0;
     gang_key(&key, ns, gang);
     pthread_mutex_lock(&g->lock);
     int64_t now_ms = g->from.now_ms();
     struct answer *a = place_of(g, buf_span(&key));
     bool known = span_eq(a->key, buf_span(&key));
-    uint32_t minimum = known ? a->minimum : 0;
+    if (known)
+        rc = answer_read(a, minimum, err);
     bool enough = now_ms < g->read_ms[gang->kind] || (known && a->until_ms > now_ms);
     pthread_mutex_unlock(&g->lock);
     if (enough)
-        return minimum;
-    /* An object that cannot be read leaves `minimum` as it is. */
-    int rc = pod_group_read(&g->from, ns, gang, GANG_MINIMUM_CALL_MS, &minimum, &err);
+        return rc;
+    uint32_t said = 0;
+    int failed = pod_group_read(&g->from, ns, gang, GANG_MINIMUM_CALL_MS, &said, &why);
+    bool answered = !failed || why.code == ERR_INVALID;
     pthread_mutex_lock(&g->lock);
     now_ms = g->from.now_ms();
-    bool logs = rc && now_ms >= g->log_ms; /* a missing permission fails every call */
+    bool logs =
+        !answered && now_ms >= g->log_ms; /* a missing permission fails every call */
     if (logs)
         g->log_ms = now_ms + LOG_MS;
-    if (rc && (err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE)) {
+    if (!answered && (why.code == ERR_TIMEOUT || why.code == ERR_UNAVAILABLE)) {
         g->read_ms[gang->kind] = now_ms + GANG_MINIMUM_PAUSE_MS;
     } else {
         a = place_of(g, buf_span(&key));
         if (!span_eq(a->key, buf_span(&key))) {
             free((char *)a->key.p);
-            a->key = (struct span){xmemdup0(key.p, key.n), key.n};
+            free(a->invalid);
+            *a = (struct answer){.key = {xmemdup0(key.p, key.n), key.n}};
         }
-        a->minimum = minimum;
         a->until_ms = now_ms + GANG_MINIMUM_KEEP_MS;
+        if (answered) { /* else the last one counts */
+            free(a->invalid);
+            a->invalid = failed ? xstrdup(why.msg) : NULL;
+            a->minimum = said;
+        }
+        rc = answer_read(a, minimum, err);
     }
     pthread_mutex_unlock(&g->lock);
     if (logs)
@@ -93,6 +115,6 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
             "gang",
             "cannot read the minimum of a gang; all members need a place, or as many "
             "as before",
-            LOG_ERR(&err));
-    return minimum;
+            LOG_ERR(&why));
+    return rc;
 }

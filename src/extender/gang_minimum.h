@@ -28,6 +28,8 @@ enum {
 struct gang_minimum *gang_minimum_new(const struct pod_group_reader *from);
 void gang_minimum_free(struct gang_minimum *g); /* NULL is accepted */
 
-/* 1: the members do not wait for each other. 0: unknown, also if the object cannot be read:
- * all members, or the last answer that is kept. Blocks for GANG_MINIMUM_CALL_MS at most. */
-uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang);
+/* *minimum: 1: the members do not wait for each other. 0: unknown, also if the object could not be
+ * read: all members, or the last answer that is kept. -1: what the object says cannot be read, as
+ * of pod_group_read with ERR_INVALID. Blocks for GANG_MINIMUM_CALL_MS at most. */
+int gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang,
+                    uint32_t *minimum, struct err *err);

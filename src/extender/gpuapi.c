@@ -1,52 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/gpuapi.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/jwrite.h"
 #include "base/mem.h"
-#include "extender/watch_cache.h"
 #include "placement/reason.h"
-
-enum {
-    GONE_MAX = 16384,  /* deletions that each cache remembers */
-    OBJECTS_MAX = 128, /* rendered under one lock, and the rest of a node ... */
-    SLOTS_MAX = 1024,  /* ... and slots skipped */
-    FOLLOW_MS = 100,   /* watches that are read in that time share a pass */
-    /* The second port has one thread, which also answers /healthz: */
-    RENDER_MS = 10, /* in the fill of one reader, and ... */
-    PAUSE_MS = 2,   /* ... then in none */
-};
-
-/* What a slot of the ledger has in the cache: a GpuNode and its GpuPods. */
-struct shown_node {
-    uint64_t generation; /* of the node, when it was rendered */
-    struct watch_cache_owner objects;
-};
-
-struct gpuapi {
-    struct core_driver *driver;
-    struct gpuapi_config conf;
-    struct stream_kind watches, lists;
-
-    pthread_mutex_t lock; /* protects the members below */
-    /* Passes over the ledger bring the cache up to it, one after the other. */
-    uint64_t pass;       /* number of the last one */
-    int64_t began_ms;    /* ... when it began */
-    uint64_t generation; /* of the ledger then */
-    bool running;        /* it has not ended ... */
-    uint32_t slot;       /* ... and goes on here, ... */
-    int64_t next_ms;     /* not before */
-    bool filled;         /* a pass has ended */
-    struct watch_cache *caches[GPUAPI_KINDS];
-    struct shown_node **shown; /* by slot of the ledger; each owned */
-    size_t n_shown, shown_cap;
-    struct buf json; /* of the object that is rendered, and ... */
-    struct buf name; /* ... its name */
-};
 
 /* -- the JSON of a GpuNode and a GpuPod --
  * The bytes are those that Go writes for nvidia-gpu-scheduler's types: the order of
@@ -74,7 +35,7 @@ static void write_card(struct jwrite *w, const struct card *card, struct span uu
     jwrite_object(w, NULL);
     jwrite_str_set(w, "device_id", card ? card->uuid : uuid);
     if (card) {
-        jwrite_str_set(w, "device_model", card->model);
+        jwrite_str_set(w, "device_model", card->kind->model);
         jwrite_str_set(w, "device_busid",
                        card->scv ? card->scv->bus_id : (struct span){0});
     }
@@ -108,7 +69,7 @@ static size_t sort_cards(const struct ledger_node *node, struct arena *a,
     for (uint32_t i = 0; i < node->n_cards; i++) {
         if (!node->cards[i].uuid.n)
             continue;
-        struct span model = arena_copy(a, node->cards[i].model);
+        struct span model = arena_copy(a, node->cards[i].kind->model);
         for (char *p = (char *)model.p; *p; p++)
             *p = (char)(*p >= 'A' && *p <= 'Z' ? *p | 0x20 : *p);
         cards[n++] = (struct known_card){&node->cards[i], model};
@@ -315,236 +276,85 @@ static void write_pod(struct jwrite *w, const struct pods_source *from,
 
 /* -- from the ledger to the cache -- */
 
-static void put_node(struct gpuapi *v, struct shown_node *shown,
-                     const struct ledger_node *node, const struct ledger_node_info *info)
+static size_t put_node(void *ctx, struct watch_cache *cache,
+                       struct watch_cache_owner *owner, const struct ledger *l,
+                       const struct ledger_node *node)
 {
-    buf_clear(&v->json);
-    write_node(&(struct jwrite){.out = &v->json}, node, info, v->conf.grace_s);
+    const int64_t *grace_s = ctx;
+    cleanup_buf struct buf json = {0};
+    struct ledger_node_info info = ledger_node_info(node);
+    (void)l;
+    if (!node->n_cards && !info.has_scv && !info.has_lease && !node->pods)
+        return 1;
+    write_node(&(struct jwrite){.out = &json}, node, &info, *grace_s);
     /* A new measurement alone is not a change: report_time is the time of the measurement
      * that brought the current state. */
     watch_cache_put(
-        v->caches[GPUAPI_NODES], &shown->objects,
+        cache, owner,
         &(struct watch_cache_state){.name = node->name,
-                                    .json = buf_span(&v->json),
+                                    .json = buf_span(&json),
                                     .healthy = node->state == NODE_USABLE,
                                     .now_s = clock_wall_ns() / 1000000000,
-                                    .reported_s = info->has_sample ? info->sample_s : 0});
+                                    .reported_s = info.has_sample ? info.sample_s : 0});
+    return 1;
 }
 
-static void put_pod(struct gpuapi *v, struct shown_node *shown,
-                    const struct pods_source *from, const struct ledger_pod *pod,
-                    struct span ns, struct span name)
+/* Where the GpuPods of a node go. */
+struct pods_target {
+    struct watch_cache *cache;
+    struct watch_cache_owner *owner;
+    struct pods_source from;
+    struct buf name, json; /* of the one that is rendered */
+};
+
+static void put_pod(struct pods_target *to, const struct ledger_pod *pod, struct span ns,
+                    struct span name)
 {
-    buf_set(&v->name, ns);
-    buf_addc(&v->name, '-');
-    buf_add_span(&v->name, name);
-    buf_clear(&v->json);
-    write_pod(&(struct jwrite){.out = &v->json}, from, pod, ns, name, buf_span(&v->name));
-    watch_cache_put(v->caches[GPUAPI_PODS], &shown->objects,
-                    &(struct watch_cache_state){.name = buf_span(&v->name),
-                                                .json = buf_span(&v->json)});
+    buf_set(&to->name, ns);
+    buf_addc(&to->name, '-');
+    buf_add_span(&to->name, name);
+    buf_clear(&to->json);
+    write_pod(&(struct jwrite){.out = &to->json}, &to->from, pod, ns, name,
+              buf_span(&to->name));
+    watch_cache_put(to->cache, to->owner,
+                    &(struct watch_cache_state){.name = buf_span(&to->name),
+                                                .json = buf_span(&to->json)});
 }
 
-/* Brings a slot of the cache up to its node, which may be NULL. Returns how many objects were
- * rendered. */
-static size_t follow_node(struct gpuapi *v, uint32_t slot, const struct ledger_node *node)
+static size_t put_pods(void *ctx, struct watch_cache *cache,
+                       struct watch_cache_owner *owner, const struct ledger *l,
+                       const struct ledger_node *node)
 {
-    MEM_GROW(v->shown, v->shown_cap, slot + 1);
-    while (v->n_shown <= slot)
-        v->shown[v->n_shown++] = xcalloc(1, sizeof **v->shown);
-    struct shown_node *shown = v->shown[slot];
-    if (node ? node->generation == shown->generation : !shown->objects.first)
-        return 0;
+    struct ledger_node_info info = ledger_node_info(node);
+    cleanup_free struct held *held = xcalloc(info.n_held, sizeof *held);
+    struct pods_target to = {cache, owner, {node, held, info.n_held}, {0}, {0}};
     size_t n = 1;
-    if (node) {
-        struct ledger_node_info info = ledger_node_info(node);
-        cleanup_free struct held *held = xcalloc(info.n_held, sizeof *held);
-        const struct pods_source from = {node, held, info.n_held};
-        for (size_t i = 0; i < info.n_held; i++)
-            held[i].is = &info.held[i];
-        qsort(held, info.n_held, sizeof *held, by_pod);
-        shown->generation = node->generation;
-        if (node->n_cards || info.has_scv || info.has_lease || node->pods)
-            put_node(v, shown, node, &info);
-        for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next, n++)
-            put_pod(v, shown, &from, pod, pod->ns, pod->name);
-        for (size_t i = 0; i < info.n_held; i++, n++)
-            if (held[i].is->pod.n && !held[i].put)
-                put_pod(v, shown, &from, NULL, held[i].is->ns, held[i].is->pod);
-    }
-    watch_cache_sweep(&shown->objects);
+    (void)ctx, (void)l;
+    for (size_t i = 0; i < info.n_held; i++)
+        held[i].is = &info.held[i];
+    qsort(held, info.n_held, sizeof *held, by_pod);
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next, n++)
+        put_pod(&to, pod, pod->ns, pod->name);
+    for (size_t i = 0; i < info.n_held; i++, n++)
+        if (held[i].is->pod.n && !held[i].put && !held[i].is->ended)
+            put_pod(&to, NULL, held[i].is->ns, held[i].is->pod);
+    buf_fini(&to.name);
+    buf_fini(&to.json);
     return n;
 }
 
-/* Continues the pass, or begins the next one. Requires the lock. */
-static void follow(struct gpuapi *v)
-{
-    int64_t now_ms = clock_mono_ms(), until_ms = now_ms + RENDER_MS;
-    if (now_ms < v->next_ms)
-        return;
-    if (!v->running) {
-        v->pass++;
-        v->began_ms = now_ms;
-        v->slot = 0;
+#define WORDS(kind, gone_tail)                                                           \
+    {                                                                                    \
+        .object = "{\"" kind "\":", .gone = "{\"" kind "\":{\"metadata\":{\"name\":",    \
+        .gone_end = ",\"namespace\":\"kube-system\",\"creationTimestamp\":null},"        \
+                    "\"spec\":" gone_tail "},\"Type\":\"DELETED\"}\n",                   \
+        .list = "{\"metadata\":{},\"items\":[", .list_text = "]}", .resync = true        \
     }
-    do {
-        const struct ledger *l = core_ledger(core_driver_read(v->driver));
-        uint32_t slots = ledger_node_slots(l);
-        if (v->slot == 0 && v->filled && v->generation == ledger_generation(l))
-            slots = 0;
-        else if (v->slot == 0)
-            v->generation = ledger_generation(l);
-        size_t end = (size_t)v->slot + SLOTS_MAX;
-        for (size_t n = 0; v->slot < slots && v->slot < end && n < OBJECTS_MAX; v->slot++)
-            n += follow_node(v, v->slot, ledger_node_at(l, v->slot));
-        core_driver_read_end(v->driver);
-        v->running = v->slot < slots;
-    } while (v->running && clock_mono_ms() < until_ms);
-    v->filled |= !v->running;
-    v->next_ms = v->running ? clock_mono_ms() + PAUSE_MS : 0;
-}
 
-/* The cache of 40,000 pods takes 50 MB, and most clusters have no reader. */
-static void drop_cache(struct gpuapi *v)
-{
-    for (int i = 0; i < GPUAPI_KINDS; i++)
-        watch_cache_clear(v->caches[i]); /* resourceVersions keep rising */
-    while (v->n_shown)
-        free(v->shown[--v->n_shown]);
-    free(steal(&v->shown));
-    v->shown_cap = 0;
-    v->filled = v->running = false;
-}
+const struct view_watch_kind gpuapi_nodes = {
+    WORDS("GpuNode", "{\"device_busy\":null,\"report_time\":null},\"status\":"
+                     "{\"last_health_time\":null,\"last_transition_time\":null}"),
+    put_node, NULL};
 
-void gpuapi_trim(struct gpuapi *v)
-{
-    if (pthread_mutex_trylock(&v->lock))
-        return; /* it is being read */
-    if (v->n_shown && !atomic_load(&v->watches.open) && !atomic_load(&v->lists.open) &&
-        clock_mono_ms() - v->began_ms > v->conf.idle_ms)
-        drop_cache(v);
-    pthread_mutex_unlock(&v->lock);
-}
-
-struct gpuapi *gpuapi_new(struct core_driver *driver, const struct gpuapi_config *config)
-{
-    struct gpuapi *v = xcalloc(1, sizeof *v);
-    v->driver = driver;
-    v->conf = *config;
-    v->lists = (struct stream_kind){
-        .what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
-    v->watches = (struct stream_kind){.what = "watches",
-                                      .most = GPUAPI_WATCHES,
-                                      .main_most = GPUAPI_MAIN_WATCHES,
-                                      .heartbeat_ms = config->heartbeat_ms};
-#define GONE ",\"namespace\":\"kube-system\",\"creationTimestamp\":null},\"spec\":"
-    v->caches[GPUAPI_NODES] =
-        watch_cache_new("GpuNode",
-                        GONE "{\"device_busy\":null,\"report_time\":null},\"status\":"
-                             "{\"last_health_time\":null,\"last_transition_time\":null}}",
-                        GONE_MAX);
-    v->caches[GPUAPI_PODS] =
-        watch_cache_new("GpuPod", GONE "{},\"status\":{}}", GONE_MAX);
-    pthread_mutex_init(&v->lock, NULL);
-    return v;
-}
-
-void gpuapi_free(struct gpuapi *v)
-{
-    if (!v)
-        return;
-    drop_cache(v);
-    for (int i = 0; i < GPUAPI_KINDS; i++)
-        watch_cache_free(v->caches[i]);
-    buf_fini(&v->json);
-    buf_fini(&v->name);
-    pthread_mutex_destroy(&v->lock);
-    free(v);
-}
-
-/* -- lists and watches -- */
-
-struct reader {
-    struct stream stream;
-    struct gpuapi *v;
-    struct watch_cache *cache;
-    struct watch_cache_reader watch;
-    uint64_t pass;   /* the first that shows it the ledger; 0: not known yet */
-    struct buf last; /* of a list: the name of the last object */
-    bool begun;      /* the list */
-};
-
-/* Brings the cache up to the ledger, for some time. False: it does not show yet what the ledger
- * was when the reader began, or up to `shared_ms` before. Requires the lock. */
-static bool is_current(struct reader *r, int64_t shared_ms)
-{
-    struct gpuapi *v = r->v;
-    bool due = (!v->filled && !v->running) || clock_mono_ms() - v->began_ms >= shared_ms;
-    if (!r->pass)
-        r->pass = v->pass + due;
-    if (v->running || v->pass < r->pass || due)
-        follow(v);
-    return v->pass > r->pass || (v->pass == r->pass && !v->running);
-}
-
-static enum httpd_stream_result read_watch(void *stream, struct buf *out)
-{
-    struct reader *r = stream;
-    pthread_mutex_lock(&r->v->lock);
-    /* Many watches begin together when a server starts. */
-    bool all = is_current(r, FOLLOW_MS) &&
-               watch_cache_read(r->cache, &r->watch,
-                                r->watch.synced ? STREAM_CHUNK : STREAM_CHUNK / 2, out);
-    all &= !r->v->running;
-    pthread_mutex_unlock(&r->v->lock);
-    return all ? HTTPD_STREAM_WAIT : HTTPD_STREAM_MORE;
-}
-
-static enum httpd_stream_result read_list(void *stream, struct buf *out)
-{
-    struct reader *r = stream;
-    bool all = false;
-    pthread_mutex_lock(&r->v->lock);
-    if (r->begun || is_current(r, 0)) {
-        if (!r->begun)
-            buf_adds(out, "{\"metadata\":{},\"items\":[");
-        r->begun = true;
-        all = watch_cache_list(r->cache, &r->last, STREAM_CHUNK, out);
-    }
-    pthread_mutex_unlock(&r->v->lock);
-    if (all)
-        buf_adds(out, "]}");
-    return all ? HTTPD_STREAM_END : HTTPD_STREAM_MORE;
-}
-
-static void close_reader(void *stream)
-{
-    struct reader *r = stream;
-    pthread_mutex_lock(&r->v->lock);
-    list_remove(&r->watch.place.link);
-    pthread_mutex_unlock(&r->v->lock);
-    buf_fini(&r->last);
-}
-
-void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind,
-                   const struct stream_client *client, const struct httpd_request *req,
-                   struct httpd_reply *reply)
-{
-    bool watch = httpd_is_watch(req);
-    const struct stream_client here = {client->main, watch ? client->end_ms : INT64_MAX};
-    struct err err = {0};
-    pthread_mutex_lock(&v->lock);
-    bool ready = v->filled || core_driver_ready(v->driver, &err) == 0;
-    pthread_mutex_unlock(&v->lock);
-    if (!ready) {
-        stream_refuse(reply, err.msg);
-        return;
-    }
-    struct reader *r = stream_open(watch ? &v->watches : &v->lists, &here, sizeof *r,
-                                   watch ? read_watch : read_list, close_reader, reply);
-    if (!r)
-        return;
-    r->v = v;
-    r->cache = v->caches[kind];
-    list_init(&r->watch.place.link);
-}
+const struct view_watch_kind gpuapi_pods = {WORDS("GpuPod", "{},\"status\":{}"), put_pods,
+                                            NULL};

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "domain/diagnosis.h"
 #include "placement/fragmentation.h"
 
 /* -- the counters -- */
@@ -243,6 +244,9 @@ static void write_watches(const int64_t age_ms[CORE_KINDS], struct buf *out)
 /* The state of the core, copied under the lock. */
 static void write_state(struct core_driver *driver, struct buf *out)
 {
+    /* The last of `values`, which are left out while the ledger is not known; before them
+     * the one that is left out until it has been known. */
+    enum { OF_LEDGER = 3 };
     static const char *const states[] = {"waiting", "kept"};
     const struct core *core = core_driver_read(driver);
     const struct step_time now = core_driver_now();
@@ -250,29 +254,31 @@ static void write_state(struct core_driver *driver, struct buf *out)
     const struct core_stats stats = core_stats(core);
     const struct core_preemptions p = stats.preemptions;
     const int64_t pods[] = {(int64_t)p.waiting, (int64_t)p.kept};
-    int64_t age_ms[CORE_KINDS];
+    int64_t age_ms[CORE_KINDS], since_ns;
+    bool ready = core_ready(core, now, NULL) == 0;
+    core_current(core, now, &since_ns, NULL);
     for (int kind = 0; kind < CORE_KINDS; kind++)
         age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
     const struct {
         const char *name, *help;
         uint64_t value;
     } values[] = {
-        {"gpushare_ready", "Whether this replica answers the verbs.",
-         core_ready(core, now, NULL) == 0},
+        {"gpushare_ready", "Whether this replica answers the verbs.", ready},
         {"gpushare_leader", "Whether this replica is the leader.", core_is_leader(core)},
         {"gpushare_may_bind", "Whether this replica may start a bind now.",
          core_may_bind(core, now, NULL) == 0},
-        {"gpushare_pending_pods", "Pods that request GPUs and are not bound.",
-         totals.pending},
-        {"gpushare_reservations",
-         "Pods for which the leader reserves cards from filter to bind.",
-         totals.reservations},
         {"gpushare_binds_in_flight",
          "Binds whose promise is not yet confirmed or released.", stats.binds_in_flight},
         {"gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
          stats.binds_unknown},
-        {"gpushare_cards_overcommitted",
-         "Cards with more memory promised than they have.", totals.overcommitted},
+        {"gpushare_binds_held", "Binds in flight that wait for other members of a gang.",
+         stats.binds_held},
+        {"gpushare_gangs_in_turn",
+         "Gangs that take turns, because their binds were held in vain.",
+         stats.gangs_in_turn},
+        {"gpushare_gang_starts_failed_total",
+         "Times that binds of a gang were held, or its turn ended, without a Binding.",
+         stats.gangs_failed},
         {"gpushare_overcommits_total", "Times that a card became overcommitted.",
          stats.overcommits},
         {"gpushare_preemption_started_total", "Layout preemptions that were started.",
@@ -283,9 +289,20 @@ static void write_state(struct core_driver *driver, struct buf *out)
          p.evicted},
         {"gpushare_preemption_refused_evictions_total",
          "Evictions that a PodDisruptionBudget did not allow.", p.refused},
+        {"gpushare_stale_seconds",
+         "Time since when lists or watches fail; 0: the ledger is current.",
+         (uint64_t)(now.wall_ns - since_ns) / 1000000000},
+        /* of the ledger */
+        {"gpushare_pending_pods", "Pods that request GPUs and are not bound.",
+         totals.pending},
+        {"gpushare_reservations",
+         "Pods for which the leader reserves cards from filter to bind.",
+         totals.reservations},
+        {"gpushare_cards_overcommitted",
+         "Cards with more memory promised than they have.", totals.overcommitted},
     };
     core_driver_read_end(driver);
-    for (size_t i = 0; i < ARRAY_LEN(values); i++)
+    for (size_t i = 0; i < ARRAY_LEN(values) - (ready ? 0 : OF_LEDGER + !since_ns); i++)
         prom_one(out, values[i].name, values[i].help, (int64_t)values[i].value);
     write_by_label(out, "gpushare_preemption_pods",
                    "Pending pods that evictions could help, or for which cards are kept.",
@@ -471,10 +488,8 @@ static void read_pending(struct count *c, const struct ledger *l, bool first)
             continue;
         if (i == p->n) {
             p->n++;
-            *r = (struct pending_request){
-                .key = pod->request, .ns = pod->ns, .request = *pod->request};
-            r->request.parts = NULL;
-            r->request.n_parts = 0;
+            *r = (struct pending_request){pod->request, pod->ns,
+                                          request_without_parts(pod->request), 0, false};
             r->request.models = arena_copy(&c->arena, r->request.models);
         }
         note_age(&r->since_s, pod->created_s);
@@ -512,7 +527,7 @@ static void count_card(struct count *c, const struct ledger_node *node,
 {
     struct row row = {.node = sum->node,
                       .uuid = card->uuid,
-                      .model = card->model,
+                      .model = card->kind->model,
                       .values = {
                           [CAPACITY] = card->total_mib,
                           [PROMISED] = card->promised_mib,
@@ -563,14 +578,9 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
         cluster->values[i] += row.values[i];
     c->node_states[node->left_out && node->state != NODE_USABLE ? NODE_NO_GPU
                                                                 : node->state]++;
-    ledger_node_drift(l, node, c->drifts);
+    diagnosis_count(l, node, c->drifts);
     if (node->n_cards)
         add_row(c, NODE, &row);
-}
-
-static int64_t bytes(int64_t mib)
-{
-    return mib > INT64_MAX >> 20 ? INT64_MAX : mib << 20;
 }
 
 static void write_column(const struct table *t, enum level level, enum column k,
@@ -584,11 +594,13 @@ static void write_column(const struct table *t, enum level level, enum column k,
         const struct row *row = &t->rows[i];
         const struct prom_label labels[] = {{"node", row->node},
                                             {"card", span_of(row->index)}};
-        const int64_t value = row->values[k];
+        int64_t value = row->values[k];
+        if (k < MIB) /* bytes */
+            value = value > INT64_MAX >> 20 ? INT64_MAX : value << 20;
         if (k == COMPUTE)
             prom_nano(out, name, labels, level, value * 10000000); /* percent */
         else if (k != USED || level != CARD || row->values[MEASURED])
-            prom_sample(out, name, labels, level, k < MIB ? bytes(value) : value);
+            prom_sample(out, name, labels, level, value);
     }
 }
 
@@ -608,18 +620,16 @@ static void write_card_info(const struct table *t, struct buf *out)
 void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
 {
     const struct core *core = core_driver_read(source->driver);
-    struct request_mix mix = *ledger_mix(core_ledger(core));
     /* All replicas know the same: one of them exports the many series. */
     struct count c = {.detail = core_is_leader(core) ? source->detail : METRICS_CLUSTER};
-    bool synced = true;
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        synced &= core_watch_age_ms(core, core_driver_now(), (enum core_kind)kind) >= 0;
-    for (int first = 1; synced && first >= 0; first--)
+    bool ready = core_ready(core, core_driver_now(), NULL) == 0;
+    for (int first = 1; ready && first >= 0; first--)
         read_pending(&c, core_ledger(core), first);
+    if (ready)
+        frag_prepare(&c.frag, ledger_mix(core_ledger(core)), false);
     core_driver_read_end(source->driver);
-    if (!synced) /* a part of the objects looks like drift */
+    if (!ready) /* a part of the objects looks like drift; old ones are not known any more */
         return;
-    frag_prepare(&c.frag, &mix, false);
     add_row(&c, CLUSTER, &(struct row){0});
     view_source_each_node(core_driver_source(source->driver), count_node, &c);
     write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", node_states,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/server.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extender/access.h"
-#include "view/changes.h"
-#include "view/inspect.h"
+#include "extender/gpuapi.h"
+#include "view/watch.h"
 #include "view/web.h"
 
 enum {
@@ -22,12 +21,17 @@ enum {
     CONNECTIONS_PER_HANDLER = 4, /* the others are idle, or wait for a handler */
     OBSERVERS = 4096,
     OBSERVER_BODY = 4096,
-    VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
-    TEXT_READERS = 256,     /* concurrent large replies on both ports ... */
-    INSPECT_WATCHES = 64,   /* watches of inspect ... */
-    MAIN_STREAMS = 16,      /* ... and of each kind on the main port */
-    CLUSTER_MS = 1000,      /* minimum between two computations of the cluster line */
+    VIEWS_BYTES = 64 << 20, /* of states of the past that are still being sent */
+    TEXT_READERS = 256, /* concurrent replies of inspect and metrics on both ports ... */
+    INSPECT_WATCHES = 64, /* watches of inspect ... */
+    GPUAPI_WATCHES = 512, /* and of gpunodes and gpupods ... */
+    MAIN_STREAMS = 16,    /* ... and of each kind on the main port */
+    GPUAPI_LISTS = 64,
+    IDLE_VIEW_MS = 5 * 60 * 1000,
 };
+
+/* What is rendered once for all readers. */
+enum { INSPECT, LEDGER_METRICS, GPUNODES, GPUPODS, VIEWS };
 
 /* A port: the context of its handlers. */
 struct server_port {
@@ -39,20 +43,16 @@ struct server {
     struct server_config conf;
     struct httpd *httpd;
     struct core_driver *driver;
-    struct view_source views;         /* of the driver, with filter_ms */
-    const struct view_source *source; /* views */
+    struct view_source source; /* of the driver, with filter_ms */
     _Atomic int64_t filter_ms;
     struct verbs *verbs;
     struct access access;
     struct metrics_source metrics;
     unsigned port;
-    struct stream_kind texts, watches; /* watches: of inspect */
-    struct stream_text *inspect, *ledger_metrics;
+    struct view_watch_limit texts, watches; /* of inspect and metrics */
+    struct view_watch_limit gpuapi_lists, gpuapi_watches;
+    struct view_watch *views[VIEWS];
     struct budget verbs_budget, views_budget;
-    pthread_mutex_t cluster_lock; /* protects the next three members */
-    struct buf cluster;           /* the line of inspect's watches */
-    uint64_t cluster_no;          /* its number; 0: none yet */
-    int64_t cluster_ms;           /* when it was last computed */
     _Atomic bool draining;
     struct server_port main, observers;
 };
@@ -76,6 +76,7 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     int64_t began_us = clock_mono_us();
     struct verb_call call = {.verbs = s->verbs,
                              .body = req->body,
+                             .request = req,
                              .source = httpd_header(req, REPORT_HEADER) ? VERB_REPORT
                                        : httpd_header(req, FORWARD_HEADER)
                                            ? VERB_REPLICA
@@ -105,7 +106,7 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     counters_verb(s->conf.verbs.counters, verb, reply->status,
                   (clock_mono_us() - began_us) * 1000);
     if (reply->status == 503)
-        stream_retry_after(reply);
+        httpd_add_header(reply, "Retry-After", "1");
     if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
         httpd_add_header(reply, "Connection", "close");
 }
@@ -119,102 +120,23 @@ static void on_pod_defaults(void *ctx, const struct httpd_request *req,
 
 /* -- views -- */
 
-/* The state of what inspect and the metrics of the ledger show, and the reply. */
-static void send_text(const struct server_port *port, struct stream_text *text,
-                      struct httpd_reply *reply)
+/* Answers with the view, if it is `ready` or the ledger is. */
+static void answer_view(struct server_port *port, int view, bool ready,
+                        const struct httpd_request *req, struct httpd_reply *reply)
 {
-    const struct stream_client client = {port->main, INT64_MAX};
-    cleanup_buf struct buf state = {0};
-    view_inspect_state(port->server->source, &state);
-    stream_text_send(text, buf_span(&state), &client, reply);
-}
-
-static void render_inspect(void *ctx, struct buf *out)
-{
-    const struct server *s = ctx;
-    view_inspect_all(s->source, out);
-}
-
-/* A watch of inspect: the nodes (view/changes.h), then the members after `nodes`.
- *
- *     {"Cluster":{...},"Type":"SYNCED"}
- *     (empty line)   the initial state is complete; later: heartbeat
- */
-struct watch {
-    struct stream stream;
-    struct server *server;
-    struct view_changes *changes;
-    bool synced;         /* the initial state is complete */
-    uint64_t cluster_no; /* of the last cluster line sent */
-};
-
-/* Appends the cluster line, which is computed once for all watches, if it has changed. */
-static void write_cluster(struct watch *w, struct buf *out)
-{
-    struct server *s = w->server;
-    int64_t now_ms = clock_mono_ms();
-    pthread_mutex_lock(&s->cluster_lock);
-    if (!s->cluster_no || now_ms - s->cluster_ms >= CLUSTER_MS) {
-        cleanup_buf struct buf line = {0};
-        s->cluster_ms = now_ms;
-        buf_adds(&line, "{\"Cluster\":{");
-        view_inspect_write_cluster(s->source, &line);
-        buf_adds(&line, "},\"Type\":\"SYNCED\"}\n");
-        s->cluster_no += !span_eq(buf_span(&line), buf_span(&s->cluster));
-        buf_set(&s->cluster, buf_span(&line));
-    }
-    if (w->cluster_no != s->cluster_no)
-        buf_add_span(out, buf_span(&s->cluster));
-    w->cluster_no = s->cluster_no;
-    pthread_mutex_unlock(&s->cluster_lock);
-}
-
-static enum httpd_stream_result read_watch(void *stream, struct buf *out)
-{
-    struct watch *w = stream;
-    if (!view_changes_write(w->changes, STREAM_CHUNK, out))
-        return HTTPD_STREAM_MORE;
-    write_cluster(w, out);
-    if (!w->synced)
-        buf_addc(out, '\n');
-    w->synced = true;
-    return HTTPD_STREAM_WAIT;
-}
-
-static void close_watch(void *stream)
-{
-    struct watch *w = stream;
-    view_changes_free(w->changes);
-}
-
-static struct stream_client client_of(const struct server_port *port,
-                                      const struct httpd_request *req)
-{
-    return (struct stream_client){
-        port->main, access_stream_end_ms(&port->server->access, port->main, req)};
+    struct server *s = port->server;
+    struct err err = {0};
+    if (!ready && core_driver_ready(s->driver, &err))
+        httpd_fail(reply, 503, "%s", err.msg);
+    else
+        view_watch_answer(s->views[view], port->main, httpd_is_watch(req),
+                          access_stream_end_ms(&s->access, port->main, req), reply);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    const struct server_port *port = ctx;
-    struct server *s = port->server;
-    const struct stream_client client = client_of(port, req);
-    struct err err = {0};
-    if (!httpd_is_watch(req)) {
-        send_text(port, s->inspect, reply);
-        return;
-    }
-    if (core_driver_ready(s->driver, &err)) {
-        stream_refuse(reply, err.msg);
-        return;
-    }
-    struct watch *w =
-        stream_open(&s->watches, &client, sizeof *w, read_watch, close_watch, reply);
-    if (!w)
-        return;
-    w->server = s;
-    w->changes = view_changes_new(s->source);
+    answer_view(ctx, INSPECT, !httpd_is_watch(req), req, reply);
 }
 
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
@@ -228,19 +150,17 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
 {
     const struct server_port *port = ctx;
     const char *name = strrchr(req->path, '/') + 1;
-    if (!view_inspect_node(port->server->source, span_of(name), &reply->body))
+    if (!view_inspect_node(&port->server->source, span_of(name), &reply->body))
         reply->status = 404;
 }
 
-/* gpunodes and gpupods. */
 static void on_gpuapi(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    const struct server_port *port = ctx;
-    const struct stream_client client = client_of(port, req);
-    enum gpuapi_kind kind =
-        strcmp(strrchr(req->path, '/'), "/gpunodes") == 0 ? GPUAPI_NODES : GPUAPI_PODS;
-    gpuapi_answer(port->server->conf.gpuapi, kind, &client, req, reply);
+    struct server_port *port = ctx;
+    int view = strcmp(strrchr(req->path, '/'), "/gpunodes") == 0 ? GPUNODES : GPUPODS;
+    bool filled = view_watch_is_filled(port->server->views[view]);
+    answer_view(port, view, filled, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -303,16 +223,20 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     buf_printf(&reply->body, "%s\n", rc ? err.msg : "ok");
 }
 
-static void render_ledger_metrics(void *ctx, struct buf *out)
+static void write_ledger_metrics(void *ctx, struct buf *out)
 {
-    struct server *s = ctx;
-    metrics_write_ledger(&s->metrics, out);
+    metrics_write_ledger(ctx, out);
 }
+
+/* What all clients share of the metrics. */
+static const struct view_watch_kind ledger_metrics = {
+    .words = {.list = "", .list_text = "", .list_end = ""},
+    .write_text = write_ledger_metrics};
 
 static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    const struct server_port *port = ctx;
+    struct server_port *port = ctx;
     struct server *s = port->server;
     (void)req;
     reply->content_type = PROM_CONTENT_TYPE;
@@ -321,7 +245,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     delegated_auth_write(s->conf.auth, &reply->body);
     httpd_metrics(s->httpd, &reply->body);
     prom_process(&reply->body);
-    send_text(port, s->ledger_metrics, reply);
+    view_watch_answer(s->views[LEDGER_METRICS], port->main, false, INT64_MAX, reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
@@ -412,9 +336,45 @@ static int listen_both(struct server *s, struct err *err)
         return err_wrap(err, "--port");
     if (httpd_listen(s->httpd, &observers, &observe_port, err))
         return err_wrap(err, "--observe-port");
-    fprintf(stderr, "observing on %s:%u\nlistening on %s:%u\n", config->address,
-            observe_port, config->address, s->port);
+    fprintf(stderr,
+            "observing on " STR_HOST ":%u\n"
+            "listening on " STR_HOST ":%u\n",
+            STR_HOST_ARG(config->address), observe_port, STR_HOST_ARG(config->address),
+            s->port);
     return 0;
+}
+
+static void start_views(struct server *s)
+{
+    struct view_watch_config c = {.kind = &view_watch_inspect,
+                                  .ctx = &s->source,
+                                  .source = &s->source,
+                                  .lists = &s->texts,
+                                  .watches = &s->watches,
+                                  .budget = &s->views_budget,
+                                  .idle_ms = IDLE_VIEW_MS,
+                                  .heartbeat_ms = VIEW_WATCH_HEARTBEAT_MS};
+    s->texts = (struct view_watch_limit){
+        .what = "large replies", .most = TEXT_READERS, .main_most = MAIN_STREAMS};
+    s->watches = (struct view_watch_limit){
+        .what = "watches", .most = INSPECT_WATCHES, .main_most = MAIN_STREAMS};
+    s->gpuapi_lists = (struct view_watch_limit){
+        .what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
+    s->gpuapi_watches = (struct view_watch_limit){
+        .what = "watches", .most = GPUAPI_WATCHES, .main_most = MAIN_STREAMS};
+    s->views_budget.max = VIEWS_BYTES;
+    s->views[INSPECT] = view_watch_new(&c);
+    c.kind = &ledger_metrics;
+    c.ctx = &s->metrics;
+    s->views[LEDGER_METRICS] = view_watch_new(&c);
+    c.kind = &gpuapi_nodes;
+    c.ctx = &s->conf.node_grace_s;
+    c.lists = &s->gpuapi_lists;
+    c.watches = &s->gpuapi_watches;
+    c.warns = true;
+    s->views[GPUNODES] = view_watch_new(&c);
+    c.kind = &gpuapi_pods;
+    s->views[GPUPODS] = view_watch_new(&c);
 }
 
 struct server *server_start(const struct server_config *config, struct err *err)
@@ -429,32 +389,22 @@ struct server *server_start(const struct server_config *config, struct err *err)
     };
     s->conf = *config;
     s->driver = config->verbs.driver;
-    s->views = *core_driver_source(s->driver);
-    s->views.filter_ms = &s->filter_ms;
+    s->source = *core_driver_source(s->driver);
+    s->source.filter_ms = &s->filter_ms;
     s->filter_ms = clock_mono_ms();
-    s->source = &s->views;
     s->main = (struct server_port){s, .main = true};
     s->observers = (struct server_port){s, .main = false};
     s->access = (struct access){config->certs, config->auth};
-    s->watches = (struct stream_kind){.what = "watches",
-                                      .most = INSPECT_WATCHES,
-                                      .main_most = MAIN_STREAMS,
-                                      .heartbeat_ms = STREAM_HEARTBEAT_MS};
-    s->texts = (struct stream_kind){
-        .what = "large replies", .most = TEXT_READERS, .main_most = MAIN_STREAMS};
-    pthread_mutex_init(&s->cluster_lock, NULL);
     s->verbs_budget.max = bodies;
-    s->views_budget.max = VIEWS_BYTES;
-    s->inspect = stream_text_new(&s->texts, &s->views_budget, render_inspect, s);
-    s->ledger_metrics =
-        stream_text_new(&s->texts, &s->views_budget, render_ledger_metrics, s);
-    s->conf.verbs.budget = &s->verbs_budget;
-    s->verbs = verbs_new(&s->conf.verbs);
     s->metrics = (struct metrics_source){s->driver, config->verbs.counters,
                                          config->verbs.recorder, config->metrics_detail};
+    start_views(s);
+    s->conf.verbs.budget = &s->verbs_budget;
+    s->verbs = verbs_new(&s->conf.verbs);
     s->httpd = httpd_new(&limits);
     if (listen_both(s, err)) {
         server_stop(s);
+        server_free(s);
         return NULL;
     }
     return s;
@@ -476,15 +426,24 @@ bool server_drain(struct server *s, int64_t timeout_ms)
     return httpd_drain(s->httpd, timeout_ms);
 }
 
+void server_trim(struct server *s)
+{
+    for (int i = 0; i < VIEWS; i++)
+        view_watch_trim(s->views[i]);
+}
+
 void server_stop(struct server *s)
+{
+    if (s)
+        httpd_free(steal(&s->httpd));
+}
+
+void server_free(struct server *s)
 {
     if (!s)
         return;
-    httpd_free(s->httpd);
-    stream_text_free(s->inspect);
-    stream_text_free(s->ledger_metrics);
-    buf_fini(&s->cluster);
-    pthread_mutex_destroy(&s->cluster_lock);
+    for (int i = 0; i < VIEWS; i++)
+        view_watch_free(s->views[i]);
     verbs_free(s->verbs);
     free(s);
 }

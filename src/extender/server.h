@@ -3,7 +3,6 @@
 
 #include "extender/certs.h"
 #include "extender/delegated_auth.h"
-#include "extender/gpuapi.h"
 #include "extender/metrics.h"
 #include "extender/pod_defaults.h"
 #include "extender/verb.h"
@@ -21,7 +20,7 @@ struct server_config {
     int64_t max_body;            /* bytes */
     struct certs *certs;         /* NULL: insecure */
     struct delegated_auth *auth; /* NULL: everyone may call the views */
-    struct gpuapi *gpuapi;
+    int64_t node_grace_s;        /* of heartbeats; 0: not checked */
     struct pod_defaults pod_defaults;
     struct verbs_config verbs; /* without budget */
     enum metrics_detail metrics_detail;
@@ -38,4 +37,7 @@ void server_unready(struct server *s);
 /* As server_unready, and accepts no new connections. Waits for requests in flight. False:
  * some are left after `timeout_ms`. */
 bool server_drain(struct server *s, int64_t timeout_ms);
-void server_stop(struct server *s); /* NULL is accepted */
+void server_stop(struct server *s); /* closes both ports; NULL is accepted */
+void server_free(struct server *s); /* after server_stop; NULL is accepted */
+/* Drops what was rendered and has no readers any more; to be called regularly. */
+void server_trim(struct server *s);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "extender/tried.h"
 
 /* What the verbs share: their bodies and limits, working memory, errors. */
 
@@ -28,6 +29,7 @@ struct verbs *verbs_new(const struct verbs_config *config)
         ledger_rules(ledger_settings(core_ledger(core_driver_read(config->driver))));
     core_driver_read_end(config->driver);
     pthread_mutex_init(&v->lock, NULL);
+    v->tried = tried_new();
     if (config->forward)
         v->reports = forward_reports_start(config->forward, config->budget, REPORT_MS);
     return v;
@@ -55,6 +57,7 @@ void verbs_free(struct verbs *v)
         work_free(w);
     }
     pthread_mutex_destroy(&v->lock);
+    tried_free(v->tried);
     free(v);
 }
 

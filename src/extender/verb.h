@@ -30,8 +30,10 @@
  */
 
 struct verbs;
+struct httpd_request;
 struct gang_minimum;
 struct event_recorder;
+struct tried;
 
 /* Everything is borrowed and must outlive the verbs. */
 struct verbs_config {
@@ -40,6 +42,7 @@ struct verbs_config {
     /* How many of the nodes that fit filter answers with, the best ones by that policy;
      * VERBS_ALL: all. With one, filter also reserves cards there. */
     int64_t answer;
+    int64_t lease_ms;                /* as the core's settings; bind waits for a leader */
     bool preempts;                   /* layout preemption is on (core/core.h) */
     struct forward *forward;         /* NULL: nothing is forwarded to the leader */
     struct gang_minimum *gangs;      /* NULL: only pods say how large a gang must be */
@@ -76,8 +79,9 @@ struct verb_call {
     struct verbs *verbs;
     struct span body;
     enum verb_source source;
-    struct buf *reply;      /* empty at first */
-    struct verb_work *work; /* from verb_read to verb_end */
+    const struct httpd_request *request; /* NULL: the caller is no HTTP client */
+    struct buf *reply;                   /* empty at first */
+    struct verb_work *work;              /* from verb_read to verb_end */
 };
 
 /* Which nodes can take the pod. Each rejected node has a reason, in FailedNodes (the pod
@@ -89,6 +93,9 @@ struct verb_call {
  * with all nodes; but under fgd, a pod without GPU goes where its CPU strands the least
  * memory. With one node, cards are reserved there; only the leader can, so another replica
  * forwards the call. If that fails, it answers by itself, without a reservation.
+ *
+ * A node that was the only answer to the pod, and did not lead to a bind, comes last for the
+ * next five minutes (extender/tried.h).
  *
  * A member of a gang, then, gets a node only if all other members find cards, too
  * (placement/gang.h), and cards are reserved for all of them. If no leader answers,
@@ -105,9 +112,10 @@ unsigned prioritize_answer(struct verb_call *call);
 /* Which pods must be evicted so that the pod fits on a candidate node: the victims that
  * kube-scheduler proposes, and others as needed. */
 unsigned preempt_answer(struct verb_call *call);
-/* Promises cards to the pod and binds it, in one write. Usually blocks for up to 22 s: 7 to find
- * a leader, 15 for the outcome; longer if the leader changes meanwhile. If another replica is the
- * leader, the bind is forwarded to that replica, or a call of VERB_REPLICA answered with 421. */
+/* Promises cards to the pod and binds it, in one write. Blocks for up to 2 s beyond the
+ * lease (20 s at most) to find a leader, and 20 s for the outcome; longer if the leader changes
+ * meanwhile. If another replica is the leader, the bind is forwarded to that replica, or a call of
+ * VERB_REPLICA answered with 421. */
 unsigned bind_answer(struct verb_call *call);
 
 /* Scoring the candidates (prioritize.c). Begins with the request mix of the ledger. */
@@ -160,7 +168,8 @@ struct verbs {
     struct verbs_config config;
     struct request_rules rules;
     struct forward_reports *reports; /* of pods, to the leader; or NULL */
-    pthread_mutex_t lock;            /* protects the members below */
+    struct tried *tried;
+    pthread_mutex_t lock; /* protects the members below */
     struct verb_work *free;
     size_t kept_bytes; /* of all in `free` */
 };

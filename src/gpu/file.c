@@ -43,7 +43,8 @@ static void read_state(struct jread *j, struct arena *a, struct gpu_card *card,
             *given = true;
             return;
         }
-    jread_fail(j, "cards[].state", "is not one of ok, ecc, reset, unreadable, mig, lost");
+    jread_fail(j, "cards[].state",
+               "is not one of ok, warning, not-ready, ecc, reset, unreadable, mig, lost");
 }
 
 static void read_process(struct jread *j, struct gpu_process *p)
@@ -282,7 +283,7 @@ static void free_file(struct gpu *g)
 
 struct gpu *gpu_file_new(const char *path)
 {
-    static const struct gpu_ops ops = {sample_file, wait_event, NULL, free_file};
+    static const struct gpu_ops ops = {sample_file, wait_event, NULL, NULL, free_file};
     struct file *f = xcalloc(1, sizeof *f);
     f->base.ops = &ops;
     f->path = xstrdup(path);

@@ -8,7 +8,6 @@
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 
 static const char *const metric_names[] = {
 #define NAME(id, word) word,
@@ -24,18 +23,9 @@ const char *gpu_metric_name(enum gpu_metric m)
 
 const char *gpu_state_name(enum gpu_state s)
 {
-    static const char *const names[] = {"ok",         "ecc", "reset",
-                                        "unreadable", "mig", "lost"};
+    static const char *const names[] = {"ok",    "warning",    "not-ready", "ecc",
+                                        "reset", "unreadable", "mig",       "lost"};
     return names[s];
-}
-
-bool gpu_xid_is_application_error(int64_t xid)
-{
-    static const int64_t list[] = {13, 31, 43, 45, 68, 109};
-    for (size_t i = 0; i < ARRAY_LEN(list); i++)
-        if (list[i] == xid)
-            return true;
-    return false;
 }
 
 struct gpu *gpu_open(const char *source, int64_t unified_bytes, struct err *err)
@@ -102,42 +92,17 @@ void gpu_set(struct gpu_card *c, enum gpu_metric m, uint64_t value)
 
 void gpu_set_text(char *field, size_t size, struct span text)
 {
-    size_t n = 0, len;
-    text = span_trim(text);
-    for (size_t i = 0; i < text.n; i += len) {
-        const unsigned char *p = (const unsigned char *)text.p + i;
-        len = utf8_len(p, text.n - i);
-        bool bad = !len || *p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] < 0xa0);
-        if (!len)
-            len = 1;
-        if (n + (bad ? 1 : len) >= size)
-            break;
-        if (bad)
-            field[n++] = '?';
-        else
-            for (size_t k = 0; k < len; k++)
-                field[n++] = (char)p[k];
-    }
-    while (n && field[n - 1] == ' ') /* the text was truncated there */
-        n--;
-    field[n] = '\0';
-}
-
-static bool is_uuid_char(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           c == '-';
+    cleanup_buf struct buf shown = {0};
+    buf_add_printable(&shown, span_trim(text));
+    struct span s = span_trim(span_clip(buf_span(&shown), size - 1));
+    snprintf(field, size, "%.*s", SPAN_ARG(s));
 }
 
 void gpu_set_uuid(char *field, size_t size, struct span text)
 {
     *field = '\0';
-    if (text.n >= size)
-        return;
-    for (size_t i = 0; i < text.n; i++)
-        if (!is_uuid_char(text.p[i]))
-            return;
-    gpu_set_text(field, size, text);
+    if (text.n < size && span_has_only(text, "-"))
+        gpu_set_text(field, size, text);
 }
 
 void gpu_set_state(struct gpu_card *c, enum gpu_state state, const char *fmt, ...)
@@ -193,6 +158,30 @@ void gpu_derive_state(struct gpu_card *c)
     if (gpu_value(c, GPU_PAGES_PENDING, 0))
         gpu_set_state(c, GPU_ECC,
                       "page retirement is pending until the driver is reloaded");
+    /* NVML serves such cards, and CUDA does not: it answers errors 46 and 802. */
+    const int64_t mode = gpu_value(c, GPU_COMPUTE_MODE, 0);
+    const int64_t fabric = gpu_value(c, GPU_FABRIC_STATE, 0);
+    if (mode == 2)
+        gpu_set_state(c, GPU_NOT_READY,
+                      "compute mode PROHIBITED: no program can use the card");
+    if (fabric == 1 || fabric == 2)
+        gpu_set_state(c, GPU_NOT_READY,
+                      "its registration with the NVLink fabric %s: CUDA cannot start. "
+                      "Does the fabric manager run?",
+                      fabric == 1 ? "has not started" : "is in progress");
+    if (fabric == 3 && gpu_value(c, GPU_FABRIC_STATUS, 0))
+        gpu_set_state(c, GPU_NOT_READY,
+                      "its registration with the NVLink fabric failed (%" PRId64 ")",
+                      c->value[GPU_FABRIC_STATUS]);
+    const bool pending = gpu_value(c, GPU_REMAP_PENDING, 0);
+    const bool exclusive = mode == 1 || mode == 3;
+    if (pending || exclusive)
+        gpu_set_state(c, GPU_WARN, "%s%s%s",
+                      pending ? "row remapping is pending until the card is reset" : "",
+                      pending && exclusive ? "; " : "",
+                      exclusive ? "compute mode EXCLUSIVE_PROCESS: one process at a time "
+                                  "can use the card, unless MPS shares it"
+                                : "");
 }
 
 static int by_pid(const void *a, const void *b)

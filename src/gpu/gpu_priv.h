@@ -3,11 +3,16 @@
 
 #include "gpu/gpu.h"
 
+struct nvml_calls;
+
 /* The operations of a source. `sample` is called with an empty sample. */
 struct gpu_ops {
     int (*sample)(struct gpu *g, struct gpu_sample *s, struct err *err);
     int (*wait)(struct gpu *g, int timeout_ms, struct gpu_event *event, struct err *err);
     void (*reopen)(struct gpu *g); /* or NULL */
+    /* NVML's handle of a card that the last sample could read, and its functions; NULL: there is
+     * none. NULL for a source without NVML. */
+    void *(*device)(struct gpu *g, const char *uuid, const struct nvml_calls **call);
     void (*free)(struct gpu *g);
 };
 

@@ -19,14 +19,16 @@
 
 static const struct {
     size_t at; /* offset in struct nvml_calls */
-    const char *name, *older;
     bool needed;
+    const char *names[2]; /* the second: if the first is absent */
 } table[] = {
-#define ROW(member, args, name, older, needed)                                           \
-    {offsetof(struct nvml_calls, member), name, older, needed},
-    NVML_CALLS(ROW)
+#define ROW(member, args, ...)                                                           \
+    {offsetof(struct nvml_calls, member), false, {__VA_ARGS__}},
+#define NEEDED(member, args, name) {offsetof(struct nvml_calls, member), true, {name}},
+    NVML_CALLS(ROW, NEEDED)
 #undef ROW
-        {offsetof(struct nvml_calls, error_string), "nvmlErrorString", NULL, true},
+#undef NEEDED
+        {offsetof(struct nvml_calls, error_string), true, {"nvmlErrorString"}},
 };
 
 /* Opens the library and resolves its functions. *handle is for dlclose. */
@@ -39,13 +41,13 @@ static int open_library(const char *library, void **handle, struct nvml_calls *c
         return err_set(err, ERR_NOT_FOUND, "NVML: %s", why ? why : library);
     }
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        void *f = dlsym(lib, table[i].name);
-        if (!f && table[i].older)
-            f = dlsym(lib, table[i].older);
+        void *f = dlsym(lib, table[i].names[0]);
+        if (!f && table[i].names[1])
+            f = dlsym(lib, table[i].names[1]);
         if (!f && table[i].needed) {
             dlclose(lib);
             return err_set(err, ERR_UNAVAILABLE, "NVML: %s lacks function %s", library,
-                           table[i].name);
+                           table[i].names[0]);
         }
         /* POSIX allows function pointers in void *, ISO C does not. */
         memcpy((char *)calls + table[i].at, &f, sizeof f);
@@ -131,8 +133,11 @@ static int find_library(const char *library, char **path, struct err *err)
 /* -- the processes of a card -- */
 
 enum {
-    FIRST = 32,   /* processes in the first buffer; also its step */
-    ATTEMPTS = 5, /* with a larger buffer each: processes start in between */
+    FIRST = 32,        /* processes in the first buffer; also its step */
+    ATTEMPTS = 5,      /* with a larger buffer each: processes start in between */
+    ITEM_ROOM = 128,   /* bytes of the buffer for an item, several times what is known */
+    UNWRITTEN = 0xa5,  /* what the buffer has before the call; no last byte of an item */
+    PID_END = 1 << 22, /* the kernel's PID_MAX_LIMIT: every pid is below */
     WINDOW_US = 2 * 1000 * 1000, /* utilization is that of the last two seconds */
 };
 
@@ -141,50 +146,69 @@ struct process_list {
     size_t n, cap;
 };
 
-static struct gpu_process *find_process(const struct process_list *l, unsigned pid)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (l->p[i].pid == pid)
-            return &l->p[i];
-    return NULL;
-}
-
 /* A process with compute and graphics contexts is in both lists, with the same bytes; so
  * is a client of MPS. */
 static void add_process(struct process_list *l, unsigned pid, unsigned long long used)
 {
     int64_t bytes = used < 1ULL << 60 ? (int64_t)used : -1;
-    struct gpu_process *known = find_process(l, pid);
-    if (known) {
-        known->bytes = known->bytes > bytes ? known->bytes : bytes;
-        return;
-    }
+    for (size_t i = 0; i < l->n; i++)
+        if (l->p[i].pid == pid) {
+            l->p[i].bytes = l->p[i].bytes > bytes ? l->p[i].bytes : bytes;
+            return;
+        }
     MEM_GROW(l->p, l->cap, l->n + 1);
     l->p[l->n++] = (struct gpu_process){pid, bytes, -1};
 }
 
-/* A list of processes: one of the calls, and the size of its items. */
+/* A buffer for `cap` items of a list, new. */
+static char *new_items(unsigned cap)
+{
+    return memset(xmalloc((size_t)cap * ITEM_ROOM), UNWRITTEN, (size_t)cap * ITEM_ROOM);
+}
+
+/* The size of the `n` items that a driver has written there, from where they end: `_v3` of
+ * drivers 535.43 to 535.86 has a member more than that of all others. 0: it is none. */
+static size_t item_size(const char *items, unsigned cap, unsigned n)
+{
+    const size_t align = sizeof(uint64_t);
+    size_t end = (size_t)cap * ITEM_ROOM;
+    while (end && (unsigned char)items[end - 1] == UNWRITTEN)
+        end--;
+    size_t size = n ? ((end + n - 1) / n + align - 1) / align * align : 0;
+    return size <= ITEM_ROOM && n * size - end < align ? size : 0;
+}
+
+/* A list of processes: one of the calls, and the least size of its items. */
 struct list_call {
     int (*call)(void *, unsigned *, void *);
     size_t size;
 };
 
+/* A list with an impossible item says nothing: what looks possible in it can be misread. */
 static int list_processes(void *device, const struct list_call *list,
                           struct process_list *out)
 {
     unsigned cap = FIRST;
     int rc = NVML_INSUFFICIENT_SIZE;
     for (int i = 0; i < ATTEMPTS && rc == NVML_INSUFFICIENT_SIZE; i++) {
-        cleanup_free char *infos = xcalloc(cap, list->size);
+        cleanup_free char *items = new_items(cap);
+        struct nvml_process_v1 v1; /* also the prefix of v2 */
         unsigned n = cap;
-        rc = list->call(device, &n, infos);
+        rc = list->call(device, &n, items);
         if (rc == NVML_INSUFFICIENT_SIZE && n <= GPU_MAX_PROCESSES)
             cap = (n > cap ? n : cap) + FIRST;
         else if (rc == NVML_INSUFFICIENT_SIZE || (rc == NVML_OK && n > cap))
             return NVML_UNKNOWN;
-        for (unsigned k = 0; rc == NVML_OK && k < n; k++) {
-            struct nvml_process_v1 v1; /* also the prefix of v2 */
-            memcpy(&v1, infos + k * list->size, sizeof v1);
+        if (rc != NVML_OK || !n)
+            continue;
+        const size_t size = item_size(items, cap, n);
+        for (unsigned k = 0; k < n; k++) {
+            memcpy(&v1, items + k * size, sizeof v1);
+            if (size < list->size || !v1.pid || v1.pid >= PID_END)
+                return NVML_UNKNOWN;
+        }
+        for (unsigned k = 0; k < n; k++) {
+            memcpy(&v1, items + k * size, sizeof v1);
             add_process(out, v1.pid, v1.used);
         }
     }
@@ -242,9 +266,12 @@ static int read_utilization(const struct nvml_calls *c, void *device,
         unsigned cap = n + FIRST;
         if (n > GPU_MAX_PROCESSES)
             return NVML_UNKNOWN;
-        cleanup_free struct nvml_process_utilization *u = xcalloc(cap, sizeof *u);
+        cleanup_free char *items = new_items(cap);
+        const struct nvml_process_utilization *u = (const void *)items;
         n = cap;
-        rc = c->process_utilization(device, u, &n, since);
+        rc = c->process_utilization(device, (void *)items, &n, since);
+        if (rc == NVML_OK && item_size(items, cap, n) > sizeof *u)
+            return NVML_UNKNOWN;
         if (rc == NVML_OK)
             take_utilization(u, n < cap ? n : cap, since, list);
     }
@@ -288,6 +315,21 @@ static bool may_call(const struct reader *r)
     return !r->gone && !r->lost;
 }
 
+/* The card does not have what the function reads, or the driver does not know it. */
+static bool is_absent(int rc)
+{
+    return rc == NVML_NOT_SUPPORTED || rc == NVML_FUNCTION_NOT_FOUND ||
+           rc == NVML_INVALID_ARGUMENT || rc == NVML_ARGUMENT_VERSION_MISMATCH;
+}
+
+static void note_unchecked(const struct nvml_calls *call, struct gpu_card *c,
+                           const char *what, int rc)
+{
+    size_t n = strlen(c->unchecked);
+    snprintf(c->unchecked + n, sizeof c->unchecked - n, "%sits %s: %s (%d)",
+             n ? "; " : "", what, call->error_string(rc), rc);
+}
+
 static bool did(struct reader *r, int rc)
 {
     if (is_gone(rc))
@@ -296,6 +338,19 @@ static bool did(struct reader *r, int rc)
         r->lost = rc;
     return rc == NVML_OK;
 }
+
+/* Notes a check that fails: what it would find reads as health. */
+static bool did_check(struct reader *r, const char *what, int rc)
+{
+    if (!did(r, rc) && may_call(r) && !is_absent(rc))
+        note_unchecked(r->call, r->card, what, rc);
+    return rc == NVML_OK;
+}
+
+/* As CALL, for a check of the card's health. */
+#define CHECK(r, what, member, ...)                                                      \
+    ((r)->call->member && may_call(r) &&                                                 \
+     did_check(r, what " cannot be read", (r)->call->member((r)->device, __VA_ARGS__)))
 
 static struct span text_of(const char *buffer, size_t size)
 {
@@ -327,7 +382,6 @@ static void read_numbers(struct reader *r)
         {r->call->pcie_gen, GPU_PCIE_GEN_MAX},
         {r->call->pcie_width, GPU_PCIE_WIDTH_MAX},
         {r->call->power_limit, GPU_POWER_LIMIT},
-        {r->call->pages_pending, GPU_PAGES_PENDING},
     };
     const struct {
         int (*call)(void *, int, unsigned *);
@@ -375,17 +429,30 @@ static void read_health(struct reader *r)
     struct gpu_card *c = r->card;
     struct nvml_utilization u = {0};
     struct nvml_field recovery = {.id = NVML_FI_RECOVERY_ACTION};
+    struct nvml_fabric fabric = {.version = NVML_FABRIC_V2};
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0, mode = 0, next = 0;
     if (CALL(r, utilization, &u))
         gpu_set(c, GPU_UTILIZATION, u.gpu);
-    if (CALL(r, remapped_rows, &corrected, &uncorrected, &pending, &failed))
+    if (CHECK(r, "retired pages", pages_pending, &pending))
+        gpu_set(c, GPU_PAGES_PENDING, pending);
+    if (CHECK(r, "remapped rows", remapped_rows, &corrected, &uncorrected, &pending,
+              &failed)) {
         gpu_set(c, GPU_REMAP_FAILED, failed != 0);
-    if (CALL(r, fields, 1, &recovery) && did(r, recovery.rc) &&
+        gpu_set(c, GPU_REMAP_PENDING, pending != 0);
+    }
+    if (CHECK(r, "recovery action", fields, 1, &recovery) &&
+        did_check(r, "recovery action cannot be read", recovery.rc) &&
         (recovery.type == NVML_VALUE_UNSIGNED_INT ||
          recovery.type == NVML_VALUE_SIGNED_INT))
         gpu_set(c, GPU_RECOVERY, recovery.value.u);
-    if (CALL(r, mig_mode, &mode, &next))
+    if (CHECK(r, "MIG mode", mig_mode, &mode, &next))
         gpu_set(c, GPU_MIG_MODE, mode);
+    if (CHECK(r, "compute mode", compute_mode, &mode))
+        gpu_set(c, GPU_COMPUTE_MODE, mode);
+    if (CALL(r, fabric_v, &fabric) || CHECK(r, "NVLink fabric", fabric, fabric.cluster)) {
+        gpu_set(c, GPU_FABRIC_STATE, fabric.state);
+        gpu_set(c, GPU_FABRIC_STATUS, fabric.status);
+    }
 }
 
 static void set_unified(struct gpu_card *c, uint64_t total)
@@ -458,13 +525,16 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
     static const uint32_t of_parent =
         (GPU_CONSTANT & ~(1 << GPU_MEM_TOTAL | 1 << GPU_MEM_RESERVED)) |
         1 << GPU_TEMPERATURE | 1 << GPU_PAGES_PENDING | 1 << GPU_REMAP_FAILED |
-        1 << GPU_RECOVERY;
+        1 << GPU_REMAP_PENDING | 1 << GPU_RECOVERY | 1 << GPU_COMPUTE_MODE |
+        1 << GPU_FABRIC_STATE | 1 << GPU_FABRIC_STATUS;
     struct reader r = {.call = call, .device = device, .card = card};
     unsigned number = 0;
     card->known = parent->known & of_parent;
     memcpy(card->value, parent->value, sizeof card->value);
     memcpy(card->bus_id, parent->bus_id, sizeof card->bus_id);
     memcpy(card->parent_uuid, parent->uuid, sizeof card->parent_uuid);
+    memcpy(card->unchecked, parent->unchecked, sizeof card->unchecked);
+    card->events = parent->events;
     read_identity(&r);
     if (may_call(&r) && strncmp(card->uuid, "MIG-", 4) != 0)
         gpu_set_state(card, GPU_UNREADABLE, "it has no UUID of an instance");
@@ -540,7 +610,7 @@ static int add_instances(const struct nvml_calls *call, void *device,
 struct slot {
     void *device;         /* handle of the last open, also of a lost card */
     bool tried;           /* to register its events */
-    bool watched;         /* events are registered */
+    int unwatched;        /* why its XIDs are not among them, or NVML_OK */
     struct gpu_card last; /* when it was readable, without processes; {0}: never */
 };
 
@@ -550,7 +620,9 @@ struct nvml {
     uint64_t unified_bytes;
     void *handle; /* of dlopen; NULL: not loaded */
     struct nvml_calls call;
-    void *set; /* the event set, or NULL */
+    void *set;                      /* the event set, or NULL: */
+    int set_failed;                 /* why */
+    int wait_failed, wait_failures; /* of the last wait; how many in a row */
     size_t n_watched;
     struct slot slots[GPU_MAX_CARDS];
     struct nvml_links links;
@@ -568,7 +640,7 @@ static void drop_set(struct nvml *n)
     n->set = NULL;
     n->n_watched = 0;
     for (size_t i = 0; i < GPU_MAX_CARDS; i++)
-        n->slots[i].tried = n->slots[i].watched = false;
+        n->slots[i].tried = false;
 }
 
 /* Closes the library, too: a driver update replaces its file. */
@@ -589,8 +661,9 @@ static void unload_nvml(struct nvml *n)
 static int fail_call(struct nvml *n, const char *what, int rc, bool reload,
                      struct err *err)
 {
-    err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, n->call.error_string(rc),
-            rc);
+    const bool gone = rc == NVML_UNKNOWN || rc == NVML_VERSION_MISMATCH;
+    err_set(err, gone ? ERR_GONE : ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what,
+            n->call.error_string(rc), rc);
     if (reload)
         unload_nvml(n);
     else
@@ -613,8 +686,12 @@ static int load_nvml(struct nvml *n, struct err *err)
 static void create_set(struct nvml *n)
 {
     const struct nvml_calls *c = &n->call;
-    if (!n->set && c->set_create && c->set_free && c->set_wait && c->watch &&
-        c->set_create(&n->set))
+    if (n->set)
+        return;
+    n->set_failed = c->set_create && c->set_free && c->set_wait && c->watch
+                        ? c->set_create(&n->set)
+                        : NVML_FUNCTION_NOT_FOUND;
+    if (n->set_failed)
         n->set = NULL;
 }
 
@@ -629,8 +706,22 @@ static void watch_card(struct nvml *n, struct slot *slot)
     slot->tried = true;
     if (n->call.event_types && n->call.event_types(slot->device, &has) == NVML_OK)
         want &= has;
-    slot->watched = want && n->call.watch(slot->device, want, n->set) == NVML_OK;
-    n->n_watched += slot->watched;
+    int rc = want ? n->call.watch(slot->device, want, n->set) : NVML_NOT_SUPPORTED;
+    n->n_watched += rc == NVML_OK;
+    slot->unwatched = rc ? rc : want & NVML_EVENT_XID ? NVML_OK : NVML_NOT_SUPPORTED;
+}
+
+/* The first failure of a wait is the end of a set, which the next sample replaces. */
+static void set_events(const struct nvml *n, const struct slot *slot,
+                       struct gpu_card *card)
+{
+    int rc = !n->set                ? n->set_failed
+             : slot->unwatched      ? slot->unwatched
+             : n->wait_failures > 1 ? n->wait_failed
+                                    : NVML_OK;
+    card->events = rc == NVML_OK;
+    if (rc)
+        note_unchecked(&n->call, card, "XIDs are not watched", rc);
 }
 
 static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
@@ -654,8 +745,9 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
         slot->last.processes_known = false;
         slot->last.processes = NULL;
         slot->last.n_processes = 0;
+        slot->last.unchecked[0] = '\0';
+        set_events(n, slot, card);
     }
-    card->events = slot->watched;
     return NVML_OK;
 }
 
@@ -753,6 +845,8 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     if (!n->n_watched)
         return err_set(err, ERR_UNAVAILABLE, "NVML: no card supports events");
     int rc = n->call.set_wait(n->set, &data, timeout_ms > 0 ? (unsigned)timeout_ms : 0);
+    n->wait_failed = rc;
+    n->wait_failures = rc && rc != NVML_TIMEOUT ? n->wait_failures + 1 : 0;
     if (rc == NVML_TIMEOUT)
         return 0;
     /* An event set with a lost card returns no more events. The next sample creates a set
@@ -766,6 +860,16 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
         event->xid = data.data <= INT64_MAX ? (int64_t)data.data : 999;
     identify(n, data.device, event);
     return 0;
+}
+
+static void *device_of(struct gpu *g, const char *uuid, const struct nvml_calls **call)
+{
+    struct nvml *n = nvml_of(g);
+    *call = &n->call;
+    for (size_t i = 0; i < GPU_MAX_CARDS && *uuid; i++)
+        if (n->slots[i].device && !strcmp(n->slots[i].last.uuid, uuid))
+            return n->slots[i].device;
+    return NULL;
 }
 
 static void reopen_nvml(struct gpu *g)
@@ -783,7 +887,8 @@ static void free_nvml(struct gpu *g)
 
 struct gpu *gpu_nvml_new(const char *library, int64_t unified_bytes)
 {
-    static const struct gpu_ops ops = {sample_nvml, wait_event, reopen_nvml, free_nvml};
+    static const struct gpu_ops ops = {sample_nvml, wait_event, reopen_nvml, device_of,
+                                       free_nvml};
     struct nvml *n = xcalloc(1, sizeof *n);
     n->base.ops = &ops;
     n->library = xstrdup(library ? library : LIBRARY);

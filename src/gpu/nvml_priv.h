@@ -8,7 +8,7 @@
  * needs a header or library of NVIDIA.
  *
  * Source: nvml.h of the NVML API versions 11, 12 and 13 as
- * github.com/NVIDIA/go-nvml ships it (v0.11.1-0, v0.12.4-1, v0.13.0-1); the layouts below
+ * github.com/NVIDIA/go-nvml ships it (v0.11.1-0 to v0.13.4-1); the layouts below
  * are the same in all that have them. Sizes are asserted for x86-64 and arm64, which
  * agree.
  *
@@ -20,7 +20,9 @@
 enum {
     NVML_OK = 0,
     NVML_UNINITIALIZED = 1,
+    NVML_INVALID_ARGUMENT = 2,
     NVML_NOT_SUPPORTED = 3,
+    NVML_NO_PERMISSION = 4,
     NVML_NOT_FOUND = 6,
     NVML_INSUFFICIENT_SIZE = 7,
     NVML_DRIVER_NOT_LOADED = 9,
@@ -28,7 +30,9 @@ enum {
     NVML_FUNCTION_NOT_FOUND = 13,
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
+    NVML_OPERATING_SYSTEM = 17,
     NVML_VERSION_MISMATCH = 18, /* of driver and library: NVML_ERROR_LIB_RM_... */
+    NVML_ARGUMENT_VERSION_MISMATCH = 25,
     NVML_UNKNOWN = 999,
 };
 
@@ -42,8 +46,13 @@ enum { NVML_EVENT_DOUBLE_BIT = 0x2, NVML_EVENT_XID = 0x8 };
 enum { NVML_FI_RECOVERY_ACTION = 230 }; /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
 enum { NVML_VALUE_UNSIGNED_INT = 1, NVML_VALUE_SIGNED_INT = 5 };
 
+/* Behind each struct that a driver fills on our stack: room for what a later driver adds. An
+ * array of a list has ITEM_ROOM instead (nvml.c). */
+#define NVML_SPARE char spare[64]
+
 struct nvml_memory { /* nvmlMemory_t: used includes the driver's reserve */
     unsigned long long total, free, used;
+    NVML_SPARE;
 };
 
 /* nvmlMemory_v2_t: the first version with the reserve. Total is free + used + reserved.
@@ -52,14 +61,28 @@ struct nvml_memory { /* nvmlMemory_t: used includes the driver's reserve */
 struct nvml_memory_v2 {
     unsigned version; /* NVML_MEMORY_V2 */
     unsigned long long total, reserved, free, used;
+    NVML_SPARE;
 };
-/* NVML_STRUCT_VERSION(Memory, 2): the size, and the version from bit 24 on. */
-#define NVML_MEMORY_V2 ((unsigned)(sizeof(struct nvml_memory_v2) | 2U << 24))
+/* NVML_STRUCT_VERSION: the size, and the version from bit 24 on. */
+#define NVML_MEMORY_V2 ((unsigned)(offsetof(struct nvml_memory_v2, spare) | 2U << 24))
+
+/* nvmlGpuFabricInfo_v2_t. Before driver 550 it had no version, and began with the cluster. */
+struct nvml_fabric {
+    unsigned version; /* NVML_FABRIC_V2 */
+    unsigned char cluster[16];
+    int status; /* an nvmlReturn_t, if the state is NVML_FABRIC_COMPLETED */
+    unsigned clique;
+    unsigned char state;
+    unsigned health;
+    NVML_SPARE;
+};
+#define NVML_FABRIC_V2 ((unsigned)(offsetof(struct nvml_fabric, spare) | 2U << 24))
 
 struct nvml_pci { /* nvmlPciInfo_t */
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
     char bus_id[32]; /* "%08X:%02X:%02X.0" */
+    NVML_SPARE;
 };
 
 /* nvmlGpuTopologyLevel_t: the closest common ancestor of two cards. */
@@ -75,6 +98,7 @@ enum { NVML_AFFINITY_NODE = 0 };
 
 struct nvml_utilization {
     unsigned gpu, memory;
+    NVML_SPARE;
 };
 
 struct nvml_process_v1 {
@@ -99,6 +123,7 @@ struct nvml_event { /* nvmlEventData_t; nvmlEventSetWait fills all but the last 
     void *device;
     unsigned long long type, data;
     unsigned gpu_instance, compute_instance;
+    NVML_SPARE;
 };
 
 struct nvml_field { /* nvmlFieldValue_t; `value` is a union of 8 bytes */
@@ -109,102 +134,110 @@ struct nvml_field { /* nvmlFieldValue_t; `value` is a union of 8 bytes */
         unsigned u;
         unsigned long long ull;
     } value;
+    NVML_SPARE; /* of one value */
 };
 
 struct nvml_attributes { /* nvmlDeviceAttributes_t: of an instance */
     unsigned multiprocessors, engines[5], gpu_slices, compute_slices;
     unsigned long long memory_mib;
+    NVML_SPARE;
 };
 
-_Static_assert(sizeof(struct nvml_attributes) == 40, "nvmlDeviceAttributes_t");
-_Static_assert(sizeof(struct nvml_memory) == 24, "nvmlMemory_t");
+struct nvml_limits {    /* nvmlSetMemoryLimits_v1_t, as the next one since driver 615 */
+    const char *cgroup; /* the path of its folder */
+    unsigned long long soft, hard;
+    NVML_SPARE;
+};
+struct nvml_limits_used { /* nvmlGetMemoryLimits_v1_t */
+    const char *cgroup;
+    unsigned long long soft, hard, used;
+    NVML_SPARE;
+};
+#define NVML_NO_LIMIT 0xFFFFFFFFFFFFFFFF /* NVML_DEVICE_MEMORY_LIMIT_MAX */
+
+_Static_assert(offsetof(struct nvml_limits, spare) == 24, "nvmlSetMemoryLimits_v1_t");
+_Static_assert(offsetof(struct nvml_limits_used, spare) == 32,
+               "nvmlGetMemoryLimits_v1_t");
+_Static_assert(offsetof(struct nvml_attributes, spare) == 40, "nvmlDeviceAttributes_t");
+_Static_assert(offsetof(struct nvml_memory, spare) == 24, "nvmlMemory_t");
 _Static_assert(NVML_MEMORY_V2 == 0x02000028, "nvmlMemory_v2_t");
-_Static_assert(sizeof(struct nvml_pci) == 68, "nvmlPciInfo_t");
+_Static_assert(NVML_FABRIC_V2 == 0x02000024, "nvmlGpuFabricInfo_v2_t");
+_Static_assert(offsetof(struct nvml_pci, spare) == 68, "nvmlPciInfo_t");
 _Static_assert(offsetof(struct nvml_pci, bus_id) == 36, "nvmlPciInfo_t");
 _Static_assert(sizeof(struct nvml_process_v1) == 16, "nvmlProcessInfo_v1_t");
 _Static_assert(sizeof(struct nvml_process_v2) == 24, "nvmlProcessInfo_v2_t");
 _Static_assert(sizeof(struct nvml_process_utilization) == 32,
                "nvmlProcessUtilizationSample_t");
-_Static_assert(sizeof(struct nvml_event) == 32, "nvmlEventData_t");
-_Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
+_Static_assert(offsetof(struct nvml_event, spare) == 32, "nvmlEventData_t");
+_Static_assert(offsetof(struct nvml_field, spare) == 40, "nvmlFieldValue_t");
 
-/* X(member, arguments, name, an older name or NULL, required). Devices and event
- * sets are opaque pointers; all functions return an nvmlReturn_t. */
-#define NVML_CALLS(X)                                                                    \
-    X(init, (void), "nvmlInit_v2", NULL, true)                                           \
-    X(shutdown, (void), "nvmlShutdown", NULL, true)                                      \
-    X(driver_version, (char *, unsigned), "nvmlSystemGetDriverVersion", NULL, false)     \
-    X(cuda_version, (int *), "nvmlSystemGetCudaDriverVersion_v2", NULL, false)           \
-    X(count, (unsigned *), "nvmlDeviceGetCount_v2", NULL, true)                          \
-    X(by_index, (unsigned, void **), "nvmlDeviceGetHandleByIndex_v2", NULL, true)        \
-    X(uuid, (void *, char *, unsigned), "nvmlDeviceGetUUID", NULL, false)                \
-    X(name, (void *, char *, unsigned), "nvmlDeviceGetName", NULL, false)                \
-    X(minor, (void *, unsigned *), "nvmlDeviceGetMinorNumber", NULL, false)              \
-    X(pci, (void *, struct nvml_pci *), "nvmlDeviceGetPciInfo_v3", NULL, false)          \
-    X(memory, (void *, struct nvml_memory *), "nvmlDeviceGetMemoryInfo", NULL, true)     \
-    X(memory_v2, (void *, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2", NULL,  \
-      false)                                                                             \
-    X(max_clock, (void *, int, unsigned *), "nvmlDeviceGetMaxClockInfo", NULL, false)    \
-    X(pcie_gen, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration", NULL, false) \
-    X(pcie_width, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth", NULL, false)    \
-    X(power_limit, (void *, unsigned *), "nvmlDeviceGetPowerManagementLimit", NULL,      \
-      false)                                                                             \
-    X(utilization, (void *, struct nvml_utilization *), "nvmlDeviceGetUtilizationRates", \
-      NULL, false)                                                                       \
-    X(temperature, (void *, int, unsigned *), "nvmlDeviceGetTemperature", NULL, false)   \
-    X(pages_pending, (void *, unsigned *), "nvmlDeviceGetRetiredPagesPendingStatus",     \
-      NULL, false)                                                                       \
+/* X(member, arguments, name, perhaps the name if that is absent); NEEDED: the library must have it.
+ * Devices and event sets are opaque pointers; all functions return an nvmlReturn_t. Of the lists
+ * of processes, the layout of _v2 never changed, and that of _v3 did. */
+#define NVML_CALLS(X, NEEDED)                                                            \
+    NEEDED(init, (void), "nvmlInit_v2")                                                  \
+    NEEDED(shutdown, (void), "nvmlShutdown")                                             \
+    X(driver_version, (char *, unsigned), "nvmlSystemGetDriverVersion")                  \
+    X(cuda_version, (int *), "nvmlSystemGetCudaDriverVersion_v2")                        \
+    NEEDED(count, (unsigned *), "nvmlDeviceGetCount_v2")                                 \
+    NEEDED(by_index, (unsigned, void **), "nvmlDeviceGetHandleByIndex_v2")               \
+    X(uuid, (void *, char *, unsigned), "nvmlDeviceGetUUID")                             \
+    X(name, (void *, char *, unsigned), "nvmlDeviceGetName")                             \
+    X(minor, (void *, unsigned *), "nvmlDeviceGetMinorNumber")                           \
+    X(pci, (void *, struct nvml_pci *), "nvmlDeviceGetPciInfo_v3")                       \
+    NEEDED(memory, (void *, struct nvml_memory *), "nvmlDeviceGetMemoryInfo")            \
+    X(memory_v2, (void *, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2")        \
+    X(max_clock, (void *, int, unsigned *), "nvmlDeviceGetMaxClockInfo")                 \
+    X(pcie_gen, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration")              \
+    X(pcie_width, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")                 \
+    X(power_limit, (void *, unsigned *), "nvmlDeviceGetPowerManagementLimit")            \
+    X(utilization, (void *, struct nvml_utilization *), "nvmlDeviceGetUtilizationRates") \
+    X(temperature, (void *, int, unsigned *), "nvmlDeviceGetTemperature")                \
+    X(pages_pending, (void *, unsigned *), "nvmlDeviceGetRetiredPagesPendingStatus")     \
     X(remapped_rows, (void *, unsigned *, unsigned *, unsigned *, unsigned *),           \
-      "nvmlDeviceGetRemappedRows", NULL, false)                                          \
-    X(fields, (void *, int, struct nvml_field *), "nvmlDeviceGetFieldValues", NULL,      \
-      false)                                                                             \
-    X(mig_mode, (void *, unsigned *, unsigned *), "nvmlDeviceGetMigMode", NULL, false)   \
-    X(max_instances, (void *, unsigned *), "nvmlDeviceGetMaxMigDeviceCount", NULL,       \
-      false)                                                                             \
-    X(instance, (void *, unsigned, void **), "nvmlDeviceGetMigDeviceHandleByIndex",      \
-      NULL, false)                                                                       \
-    X(gpu_instance, (void *, unsigned *), "nvmlDeviceGetGpuInstanceId", NULL, false)     \
-    X(compute_instance, (void *, unsigned *), "nvmlDeviceGetComputeInstanceId", NULL,    \
-      false)                                                                             \
-    X(attributes, (void *, struct nvml_attributes *), "nvmlDeviceGetAttributes_v2",      \
-      NULL, false)                                                                       \
-    X(ancestor, (void *, void *, int *), "nvmlDeviceGetTopologyCommonAncestor", NULL,    \
-      false)                                                                             \
-    X(link_state, (void *, unsigned, int *), "nvmlDeviceGetNvLinkState", NULL, false)    \
-    X(link_type, (void *, unsigned, int *), "nvmlDeviceGetNvLinkRemoteDeviceType", NULL, \
-      false)                                                                             \
+      "nvmlDeviceGetRemappedRows")                                                       \
+    X(fields, (void *, int, struct nvml_field *), "nvmlDeviceGetFieldValues")            \
+    X(mig_mode, (void *, unsigned *, unsigned *), "nvmlDeviceGetMigMode")                \
+    X(compute_mode, (void *, unsigned *), "nvmlDeviceGetComputeMode")                    \
+    X(fabric_v, (void *, struct nvml_fabric *), "nvmlDeviceGetGpuFabricInfoV")           \
+    X(fabric, (void *, unsigned char *), "nvmlDeviceGetGpuFabricInfo")                   \
+    X(max_instances, (void *, unsigned *), "nvmlDeviceGetMaxMigDeviceCount")             \
+    X(instance, (void *, unsigned, void **), "nvmlDeviceGetMigDeviceHandleByIndex")      \
+    X(gpu_instance, (void *, unsigned *), "nvmlDeviceGetGpuInstanceId")                  \
+    X(compute_instance, (void *, unsigned *), "nvmlDeviceGetComputeInstanceId")          \
+    X(attributes, (void *, struct nvml_attributes *), "nvmlDeviceGetAttributes_v2")      \
+    X(ancestor, (void *, void *, int *), "nvmlDeviceGetTopologyCommonAncestor")          \
+    X(link_state, (void *, unsigned, int *), "nvmlDeviceGetNvLinkState")                 \
+    X(link_type, (void *, unsigned, int *), "nvmlDeviceGetNvLinkRemoteDeviceType")       \
     X(link_remote, (void *, unsigned, struct nvml_pci *),                                \
-      "nvmlDeviceGetNvLinkRemotePciInfo_v2", NULL, false)                                \
+      "nvmlDeviceGetNvLinkRemotePciInfo_v2")                                             \
     X(affinity, (void *, unsigned, unsigned long *, unsigned),                           \
-      "nvmlDeviceGetMemoryAffinity", NULL, false)                                        \
-    X(compute, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses_v3",  \
-      "nvmlDeviceGetComputeRunningProcesses_v2", false)                                  \
+      "nvmlDeviceGetMemoryAffinity")                                                     \
+    X(compute, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses_v2",  \
+      "nvmlDeviceGetComputeRunningProcesses_v3")                                         \
     X(graphics, (void *, unsigned *, void *),                                            \
-      "nvmlDeviceGetGraphicsRunningProcesses_v3",                                        \
-      "nvmlDeviceGetGraphicsRunningProcesses_v2", false)                                 \
-    X(compute_v1, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses",  \
-      NULL, false)                                                                       \
+      "nvmlDeviceGetGraphicsRunningProcesses_v2",                                        \
+      "nvmlDeviceGetGraphicsRunningProcesses_v3")                                        \
+    X(compute_v1, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses")  \
     X(graphics_v1, (void *, unsigned *, void *),                                         \
-      "nvmlDeviceGetGraphicsRunningProcesses", NULL, false)                              \
-    X(mps, (void *, unsigned *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v3",   \
-      "nvmlDeviceGetMPSComputeRunningProcesses_v2", false)                               \
-    X(mps_v1, (void *, unsigned *, void *), "nvmlDeviceGetMPSComputeRunningProcesses",   \
-      NULL, false)                                                                       \
+      "nvmlDeviceGetGraphicsRunningProcesses")                                           \
+    X(mps, (void *, unsigned *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v2",   \
+      "nvmlDeviceGetMPSComputeRunningProcesses_v3")                                      \
+    X(mps_v1, (void *, unsigned *, void *), "nvmlDeviceGetMPSComputeRunningProcesses")   \
     X(process_utilization,                                                               \
       (void *, struct nvml_process_utilization *, unsigned *, unsigned long long),       \
-      "nvmlDeviceGetProcessUtilization", NULL, false)                                    \
-    X(set_create, (void **), "nvmlEventSetCreate", NULL, false)                          \
-    X(set_free, (void *), "nvmlEventSetFree", NULL, false)                               \
-    X(set_wait, (void *, struct nvml_event *, unsigned), "nvmlEventSetWait_v2", NULL,    \
-      false)                                                                             \
-    X(event_types, (void *, unsigned long long *), "nvmlDeviceGetSupportedEventTypes",   \
-      NULL, false)                                                                       \
-    X(watch, (void *, unsigned long long, void *), "nvmlDeviceRegisterEvents", NULL,     \
-      false)
+      "nvmlDeviceGetProcessUtilization")                                                 \
+    X(set_create, (void **), "nvmlEventSetCreate")                                       \
+    X(set_free, (void *), "nvmlEventSetFree")                                            \
+    X(set_wait, (void *, struct nvml_event *, unsigned), "nvmlEventSetWait_v2")          \
+    X(event_types, (void *, unsigned long long *), "nvmlDeviceGetSupportedEventTypes")   \
+    X(watch, (void *, unsigned long long, void *), "nvmlDeviceRegisterEvents")           \
+    X(limits_set, (void *, struct nvml_limits *), "nvmlDeviceSetMemoryLimits_v1")        \
+    X(limits_get, (void *, struct nvml_limits_used *), "nvmlDeviceGetMemoryLimits_v1")
 
-#define NVML_MEMBER(member, args, name, older, needed) int(*member) args;
+#define NVML_MEMBER(member, args, ...) int(*member) args;
 struct nvml_calls {
-    NVML_CALLS(NVML_MEMBER)
+    NVML_CALLS(NVML_MEMBER, NVML_MEMBER)
     const char *(*error_string)(int); /* also before nvmlInit; never NULL */
 };
 #undef NVML_MEMBER

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <jansson.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -11,29 +10,19 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/prom.h"
 #include "domain/object.h"
 #include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
-#include "wire/x509.h"
 
 /* The client of the API server: credentials, calls, streams, errors, and how a program
  * connects. */
 
 /* -- credentials -- */
 
-/*
- * The lock is held while files are read, but not while a plugin runs. Meanwhile, other
- * threads use the old credential if it has not expired; otherwise they wait for the run and
- * take its result, also if it has failed.
- */
-
 enum {
     CONNECT_MS = 5000,
-    FILES_MS = 50 * 1000,  /* interval of reloading the files */
-    SOON_MS = 1000,        /* the same after a failed connection, and between two runs */
-    MARGIN_MS = 10 * 1000, /* a plugin runs this long before its credential expires */
-    RUN_MS = 30 * 1000,    /* timeout of a plugin */
+    FILES_MS = 50 * 1000, /* interval of reloading the files */
+    SOON_MS = 1000,       /* the same after a failed connection */
 };
 
 static void set_authorization(struct kube_client *c, struct span token)
@@ -43,22 +32,19 @@ static void set_authorization(struct kube_client *c, struct span token)
         return;
     mem_wipe(c->authorization);
     c->authorization = steal(&text);
-    c->version++;
 }
 
 /* Moves a PEM text, if there is one, to *to. Returns whether it is a new one: connections
  * with it are new. */
-static bool take_pem(struct kube_client *c, struct span *pem, struct span *to)
+static bool take_pem(struct kube_client *c, struct buf *pem, struct buf *to)
 {
-    bool differs = pem->n && !span_eq(*pem, *to);
+    bool differs = pem->n && !span_eq(buf_span(pem), buf_span(to));
     if (differs) {
-        const struct span old = *to;
+        const struct buf old = *to;
         *to = *pem;
         *pem = old;
         c->has_new_pem = true;
-        c->version++;
     }
-    kube_span_free(pem);
     return differs;
 }
 
@@ -91,8 +77,8 @@ static void load_token(struct kube_client *c, struct err *err)
         keep_old(path, &c->warned_token, err);
 }
 
-/* Reads a PEM file; 0 without effect if path is NULL. *pem is new. */
-static int read_pem(const char *path, bool *warned, struct span *pem)
+/* Reads a PEM file; 0 without effect if path is NULL. */
+static int read_pem(const char *path, bool *warned, struct buf *pem)
 {
     struct err err = {0};
     if (!path || !kube_read_pem(path, pem, &err))
@@ -103,17 +89,16 @@ static int read_pem(const char *path, bool *warned, struct span *pem)
 static void load_tls(struct kube_client *c)
 {
     struct kube_config *config = &c->config;
-    struct span ca = {0}, cert = {0}, key = {0};
+    cleanup_buf_wipe struct buf ca = {0}, cert = {0}, key = {0};
     if (!read_pem(config->ca_file, &c->warned_ca, &ca))
         c->warned_ca = false;
     bool reloaded = take_pem(c, &ca, &config->ca_pem);
-    if (!c->has_plugin_pair && !read_pem(config->cert_file, &c->warned_pair, &cert) &&
+    if (!read_pem(config->cert_file, &c->warned_pair, &cert) &&
         !read_pem(config->key_file, &c->warned_pair, &key)) {
         c->warned_pair = false;
         reloaded |= take_pem(c, &cert, &config->cert_pem);
         reloaded |= take_pem(c, &key, &config->key_pem);
     }
-    kube_span_free(&cert);
     if (reloaded)
         log_info("kube", "certificates: reloaded", LOG_S("source", config->source));
 }
@@ -137,89 +122,26 @@ static int load_files(struct kube_client *c, int64_t now_ms, struct err *err)
     return 0;
 }
 
-/* Runs the plugin. The lock is held on entry and return, but not during the run. */
-static void run_plugin(struct kube_client *c, int64_t *now_ms)
+void kube_client_family(struct kube_client *c, enum x509_metric metric, struct buf *out)
 {
-    struct kube_exec_credential a;
-    struct err err = {0};
-    int64_t start = clock_mono_ms();
-    c->is_running = true;
-    pthread_mutex_unlock(&c->lock);
-    int rc = kube_exec_run(c->config.exec, RUN_MS, &a, &err);
+    x509_family(out, metric);
     pthread_mutex_lock(&c->lock);
-    *now_ms += clock_mono_ms() - start;
-    c->is_running = false;
-    c->has_run = true;
-    c->run_ms = *now_ms;
-    c->run_err = err;
-    if (!rc) {
-        set_authorization(c, span_of(a.token));
-        c->has_plugin_pair |= a.cert_pem.n > 0;
-        take_pem(c, &a.cert_pem, &c->config.cert_pem);
-        take_pem(c, &a.key_pem, &c->config.key_pem);
-        c->has_credential = true;
-        c->is_credential_rejected = false;
-        c->expires_ms = INT64_MAX;
-        if (a.expires)
-            c->expires_ms = *now_ms + a.expires_s * 1000 - clock_wall_ns() / 1000000;
-    }
-    kube_exec_credential_fini(&a);
-    pthread_cond_broadcast(&c->run_ended);
-}
-
-static bool is_usable(const struct kube_client *c, int64_t now_ms, int64_t margin_ms)
-{
-    return c->has_credential && !c->is_credential_rejected &&
-           now_ms < c->expires_ms - margin_ms;
-}
-
-/* Runs the plugin, if one is configured and its credential is missing or expires soon. A
- * token has precedence over a plugin, as for kubectl. -1: the last run has failed, and the
- * credential of an earlier one has expired. */
-static int refresh_plugin(struct kube_client *c, int64_t now_ms, struct err *err)
-{
-    const struct kube_config *config = &c->config;
-    if (!config->exec || config->token || config->token_file ||
-        is_usable(c, now_ms, MARGIN_MS))
-        return 0;
-    if (c->is_running) {
-        int64_t start = clock_mono_ms();
-        while (c->is_running && !is_usable(c, now_ms, 0))
-            pthread_cond_wait(&c->run_ended, &c->lock);
-        now_ms += clock_mono_ms() - start;
-    } else if (!c->has_run || now_ms - c->run_ms >= SOON_MS) {
-        run_plugin(c, &now_ms);
-        if (c->run_err.code != ERR_NONE && is_usable(c, now_ms, 0))
-            log_warn("kube",
-                     "exec plugin: failed; using the old credential until it expires",
-                     LOG_ERR(&c->run_err));
-    }
-    if (c->run_err.code == ERR_NONE || is_usable(c, now_ms, 0))
-        return 0;
-    return err_set(err, c->run_err.code, "%s", c->run_err.msg);
+    x509_sample(out, metric, "kube-client", buf_span(&c->config.cert_pem), false);
+    x509_sample(out, metric, "kube-ca", buf_span(&c->config.ca_pem), true);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void kube_client_metrics(struct kube_client *c, struct buf *out)
 {
-    prom_family(out, X509_METRIC, PROM_GAUGE,
-                "When a certificate that this process uses ends.");
-    pthread_mutex_lock(&c->lock);
-    x509_metric(out, "kube-client", c->config.cert_pem, false);
-    x509_metric(out, "kube-ca", c->config.ca_pem, true);
-    pthread_mutex_unlock(&c->lock);
-}
-
-void kube_session_rejected(struct kube_client *c, uint64_t version)
-{
-    pthread_mutex_lock(&c->lock);
-    if (!version || version == c->version)
-        c->is_rejected = c->is_credential_rejected = true;
-    pthread_mutex_unlock(&c->lock);
+    for (int i = 0; i < X509_N_METRICS; i++)
+        kube_client_family(c, i, out);
 }
 
 void kube_client_unauthorized(struct kube_client *c)
 {
-    kube_session_rejected(c, 0);
+    pthread_mutex_lock(&c->lock);
+    c->is_rejected = true;
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* -- calls and streams -- */
@@ -228,24 +150,17 @@ static struct httpc *http_new(const struct kube_config *config, struct err *err)
 {
     struct httpc_config http = {
         .url = config->server,
-        .ca_pem = config->ca_pem,
-        .cert_pem = config->cert_pem,
-        .key_pem = config->key_pem,
+        .ca_pem = buf_span(&config->ca_pem),
+        .cert_pem = buf_span(&config->cert_pem),
+        .key_pem = buf_span(&config->key_pem),
         .server_name = config->server_name,
         .proxy = config->proxy,
+        .unix_socket = config->unix_socket,
         .insecure = config->insecure,
         .user_agent = "gpushare/" GPUSHARE_VERSION,
         .connect_ms = CONNECT_MS,
     };
     return httpc_new(&http, err);
-}
-
-/* jansson reads the output of credential plugins, with tokens and keys. */
-static void wiping_free(void *p)
-{
-    if (p)
-        explicit_bzero(p, malloc_usable_size(p));
-    free(p);
 }
 
 /* What names the API server and its credentials in errors. */
@@ -256,14 +171,12 @@ static const char *source_of(const struct kube_client *c)
 
 struct kube_client *kube_client_new(struct kube_config *config, struct err *err)
 {
-    json_object_seed(0); /* neither is thread-safe */
-    json_set_alloc_funcs(malloc, wiping_free);
+    json_object_seed(0); /* not thread-safe */
     struct kube_client *c = xcalloc(1, sizeof *c);
     c->config = *config;
     *config = (struct kube_config){0};
     c->now_ms = clock_mono_ms;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->run_ended, NULL);
     set_authorization(c, span_of(c->config.token));
     c->http = http_new(&c->config, err);
     if (c->http)
@@ -281,7 +194,6 @@ void kube_client_free(struct kube_client *c)
     mem_wipe(c->authorization);
     kube_config_fini(&c->config);
     pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->run_ended);
     free(c);
 }
 
@@ -294,12 +206,11 @@ void kube_session_fini(struct kube_session *s)
 int kube_session_begin(struct kube_client *c, struct kube_session *s, struct err *err)
 {
     int64_t now_ms = c->now_ms();
+    struct err why;
     pthread_mutex_lock(&c->lock);
-    int rc = load_files(c, now_ms, err) || refresh_plugin(c, now_ms, err)
-                 ? err_wrap(err, "%s", source_of(c))
-                 : 0;
+    int rc = load_files(c, now_ms, &why);
     if (!rc && c->has_new_pem) {
-        struct httpc *http = http_new(&c->config, err);
+        struct httpc *http = http_new(&c->config, &why);
         rc = http ? 0 : -1;
         if (http) {
             httpc_free(c->http); /* freed with its last call or stream */
@@ -310,9 +221,10 @@ int kube_session_begin(struct kube_client *c, struct kube_session *s, struct err
     *s = (struct kube_session){0};
     if (!rc)
         *s = (struct kube_session){c->authorization ? xstrdup(c->authorization) : NULL,
-                                   httpc_ref(c->http), c->version};
+                                   httpc_ref(c->http)};
     pthread_mutex_unlock(&c->lock);
-    return rc;
+    /* The codes of files would look like answers of the API server. */
+    return rc ? err_set(err, ERR_UNAVAILABLE, "%s: %s", source_of(c), why.msg) : 0;
 }
 
 /* The HTTP request. *path is new. */
@@ -352,10 +264,14 @@ static int call_once(struct kube_client *c, const struct kube_request *req,
         c->is_connect_failed = true;
         pthread_mutex_unlock(&c->lock);
     }
-    if (!rc && reply->status == 401)
-        kube_session_rejected(c, s.version);
     kube_session_fini(&s);
-    return rc;
+    if (!rc && reply->status == 401)
+        kube_client_unauthorized(c);
+    if (rc || !kube_client_lost(c, reply->status, buf_span(&reply->body), err))
+        return rc;
+    httpc_reply_fini(reply);
+    reply->status = 0;
+    return -1;
 }
 
 int kube_call(struct kube_client *c, const struct kube_request *req,
@@ -363,7 +279,7 @@ int kube_call(struct kube_client *c, const struct kube_request *req,
 {
     const struct kube_config *config = &c->config;
     bool can_change = config->token_file || config->cert_file || config->key_file ||
-                      (config->exec && !config->token);
+                      config->unix_socket;
     int64_t start = clock_mono_ms();
     int rc = call_once(c, req, reply, err);
     if (rc || reply->status != 401 || !can_change)
@@ -415,21 +331,30 @@ enum {
     SHOWN_MAX = 120, /* bytes of any other body in the error message */
 };
 
+/* As err_http_status, and other statuses of the API server. */
 static enum err_code code_of(unsigned status)
 {
-    static const struct {
-        unsigned status;
-        enum err_code code;
-    } codes[] = {
-        {400, ERR_INVALID},     {401, ERR_UNAUTHORIZED}, {403, ERR_FORBIDDEN},
-        {404, ERR_NOT_FOUND},   {408, ERR_TIMEOUT},      {409, ERR_CONFLICT},
-        {410, ERR_GONE},        {413, ERR_TOO_LARGE},    {422, ERR_INVALID},
-        {429, ERR_UNAVAILABLE}, {503, ERR_UNAVAILABLE},  {504, ERR_TIMEOUT},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(codes); i++)
-        if (codes[i].status == status)
-            return codes[i].code;
-    return status >= 400 && status < 500 ? ERR_INVALID : ERR_INTERNAL;
+    for (int code = ERR_INVALID; code <= ERR_INTERNAL; code++)
+        if (err_http_status((enum err_code)code) == status)
+            return (enum err_code)code;
+    return status == 408                   ? ERR_TIMEOUT
+           : status == 429                 ? ERR_UNAVAILABLE
+           : status >= 400 && status < 500 ? ERR_INVALID
+                                           : ERR_INTERNAL;
+}
+
+/* The text on one line, without control characters, truncated to `max` bytes; new. */
+static char *printable(struct span s, size_t max)
+{
+    struct buf out = {0};
+    s = span_trim(s);
+    for (size_t i = 0; i < s.n && i < max; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        buf_addc(&out, c < ' ' ? ' ' : c >= 0x7f ? '?' : (char)c);
+    }
+    if (s.n > max)
+        buf_adds(&out, "...");
+    return buf_take(&out);
 }
 
 static bool has_text(const json_t *root, const char *key, const char *text)
@@ -445,30 +370,57 @@ static bool is_status(const json_t *root)
                                          : has_text(root, "status", "Failure");
 }
 
-/* The message of a Status object, or its reason; NULL for any other object. Borrowed. */
+/* The message of a Status object, or its reason; {"error": "..."} of our programs. NULL for any
+ * other object. Borrowed. */
 static const char *message_of(const json_t *root)
 {
     const char *message = json_string_value(json_object_get(root, "message"));
     if (!is_status(root))
-        return NULL;
+        return json_string_value(json_object_get(root, "error"));
     return message && *message ? message
                                : json_string_value(json_object_get(root, "reason"));
+}
+
+int kube_check_html(struct span body, struct err *err)
+{
+    cleanup_buf struct buf words = {0};
+    body = span_trim(body);
+    if (!span_starts(body, SPAN("<")))
+        return 0;
+    while (body.n) {
+        span_cut(&body, '>');
+        struct span text = span_trim(span_cut(&body, '<'));
+        buf_add_span(&words, text);
+        buf_adds(&words, text.n ? " " : "");
+    }
+    cleanup_free char *shown = printable(buf_span(&words), SHOWN_MAX);
+    return err_set(err, ERR_INVALID, "text/html instead of JSON: %s", shown);
 }
 
 int kube_reply_check(unsigned status, struct span body, struct err *err)
 {
     if (status >= 200 && status < 300)
-        return 0;
+        return kube_check_html(body, err);
     enum err_code code = code_of(status);
-    bool parse = body.n && body.n <= STATUS_MAX && err;
-    json_t *root = parse ? json_loadb(body.p, body.n, 0, NULL) : NULL;
+    json_auto_t *root = body.n && body.n <= STATUS_MAX && err
+                            ? json_loadb(body.p, body.n, 0, NULL)
+                            : NULL;
     const char *message = message_of(root);
-    cleanup_free char *shown = message ? kube_printable(span_of(message), MESSAGE_MAX)
-                                       : kube_printable(body, SHOWN_MAX);
-    json_decref(root);
+    cleanup_free char *shown =
+        message ? printable(span_of(message), MESSAGE_MAX) : printable(body, SHOWN_MAX);
     if (message || !*shown)
         return err_set(err, code, "HTTP %u%s%s", status, *shown ? ": " : "", shown);
     return err_set(err, code, "HTTP %u without a Status object: %s", status, shown);
+}
+
+bool kube_client_lost(const struct kube_client *c, unsigned status, struct span body,
+                      struct err *err)
+{
+    if (!c->config.unix_socket || status != 500 || span_starts(body, SPAN("{")))
+        return false;
+    cleanup_free char *shown = printable(body, MESSAGE_MAX);
+    err_set(err, ERR_UNAVAILABLE, "%s: %s", c->config.source, shown);
+    return true;
 }
 
 bool kube_is_path_part(struct span name)
@@ -488,18 +440,40 @@ struct kube_client *kube_client_at(const char *url, const char *ca_file,
     return kube_client_new(&config, err);
 }
 
-struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
-                                    char **ns, struct err *err)
+struct kube_client *kube_client_proxied(const char *socket, struct err *err)
 {
-    struct kube_config config = {0};
-    struct kube_client *client = NULL;
-    const struct kube_config_sources sources = {
+    struct kube_config config = {
+        .server = "http://localhost", .unix_socket = socket, .source = "kubectl proxy"};
+    return kube_client_new(&config, err);
+}
+
+static struct kube_config_sources sources_of(const char *kubeconfig, const char *context)
+{
+    return (struct kube_config_sources){
         .kubeconfig = kubeconfig,
         .context = context,
         .host = getenv("KUBERNETES_SERVICE_HOST"),
         .port = getenv("KUBERNETES_SERVICE_PORT"),
         .home = getenv("HOME"),
     };
+}
+
+int kube_config_path(const char *kubeconfig, char **files, struct err *err)
+{
+    const struct kube_config_sources sources = sources_of(kubeconfig, NULL);
+    cleanup_arena struct arena a = {0};
+    const char *found;
+    int rc = kube_config_find(&sources, &a, &found, err);
+    *files = rc || !found ? NULL : xstrdup(found);
+    return rc;
+}
+
+struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
+                                    char **ns, struct err *err)
+{
+    struct kube_config config = {0};
+    struct kube_client *client = NULL;
+    const struct kube_config_sources sources = sources_of(kubeconfig, context);
     if (kube_config_load(&sources, &config, err) == 0)
         client = kube_client_new(&config, err);
     if (client)

@@ -47,23 +47,12 @@ struct event_recorder {
 
 /* -- encoding -- */
 
-/* Truncates to `max` bytes at a character boundary. */
-static struct span cut(struct span s, size_t max)
-{
-    if (s.n > max) {
-        s.n = max;
-        while (s.n && ((unsigned char)s.p[s.n] & 0xc0) == 0x80)
-            s.n--;
-    }
-    return s;
-}
-
 /* The object's name and the time, as client-go names events. Two events of an object can
  * have the same name only if the clock is set back; then the API server responds with
  * 409. */
 static void add_name(struct buf *out, struct span object, int64_t wall_ns)
 {
-    struct span name = cut(object, NAME_MAX_BYTES);
+    struct span name = span_clip(object, NAME_MAX_BYTES);
     while (name.n && (name.p[name.n - 1] == '-' || name.p[name.n - 1] == '.'))
         name.n--;
     buf_add_span(out, name);
@@ -85,15 +74,6 @@ static void add_regarding(struct buf *out, const struct event *e)
         member(out, ",\"namespace\":", e->ns);
     member(out, ",\"name\":", e->name);
     member(out, ",\"uid\":", e->uid);
-}
-
-static void add_series(struct buf *out, uint32_t count, struct span now)
-{
-    if (count < 2)
-        return;
-    buf_printf(out, ",\"series\":{\"count\":%u", count);
-    member(out, ",\"lastObservedTime\":", now);
-    buf_addc(out, '}');
 }
 
 /* Appends the path and the body of the POST request. `count` is the number of occurrences;
@@ -119,12 +99,17 @@ static bool encode(const struct event_recorder *r, const struct event *e, int64_
     add_regarding(body, e);
     member(body, "},\"eventTime\":", buf_span(&now));
     member(body, ",\"reportingController\":", span_of(r->settings.controller));
-    member(body, ",\"reportingInstance\":", cut(span_of(r->instance), INSTANCE_MAX));
+    member(body,
+           ",\"reportingInstance\":", span_clip(span_of(r->instance), INSTANCE_MAX));
     member(body, ",\"type\":", e->warning ? SPAN("Warning") : SPAN("Normal"));
     member(body, ",\"reason\":", span_of(e->reason));
     member(body, ",\"action\":", span_of(e->action));
-    member(body, ",\"note\":", cut(e->note, EVENTS_NOTE_MAX));
-    add_series(body, count, buf_span(&now));
+    member(body, ",\"note\":", span_clip(e->note, EVENTS_NOTE_MAX));
+    if (count > 1) {
+        buf_printf(body, ",\"series\":{\"count\":%u", count);
+        member(body, ",\"lastObservedTime\":", buf_span(&now));
+        buf_addc(body, '}');
+    }
     buf_addc(body, '}');
     return true;
 }
@@ -147,22 +132,10 @@ static struct recent *recent_find(struct event_recorder *r, uint64_t key)
     return NULL;
 }
 
-/* Replaces a free entry of the set, or the oldest one. */
-static struct recent *recent_insert(struct event_recorder *r, uint64_t key)
-{
-    struct recent *set = r->recent[key % SETS], *entry = set;
-    for (int i = 0; i < WAYS && entry->key; i++)
-        if (!set[i].key || set[i].written_ms < entry->written_ms)
-            entry = &set[i];
-    *entry = (struct recent){.key = key};
-    return entry;
-}
-
 /* If not, this occurrence is counted. */
-static bool is_due(struct event_recorder *r, int64_t now_ms, struct span uid,
-                   const char *reason)
+static bool is_due(struct event_recorder *r, int64_t now_ms, uint64_t key)
 {
-    struct recent *recent = recent_find(r, key_of(r, uid, reason));
+    struct recent *recent = recent_find(r, key);
     if (!recent || now_ms - recent->written_ms >= EVENTS_AGAIN_MS)
         return true;
     recent->repeated += recent->repeated < UINT32_MAX;
@@ -184,19 +157,22 @@ static bool enqueue(struct event_recorder *r, int64_t now_ms, int64_t least_ms)
 }
 
 /* The number of occurrences that the event stands for; 0: not to be written. */
-static uint32_t admit(struct event_recorder *r, int64_t now_ms, struct span uid,
-                      const char *reason)
+static uint32_t admit(struct event_recorder *r, int64_t now_ms, uint64_t key)
 {
-    uint64_t key = key_of(r, uid, reason);
-    if (!is_due(r, now_ms, uid, reason))
+    if (!is_due(r, now_ms, key))
         return 0;
     if (!enqueue(r, now_ms, TOKEN_MS)) {
         r->stats.dropped++;
         return 0;
     }
-    struct recent *recent = recent_find(r, key);
-    if (!recent)
-        recent = recent_insert(r, key);
+    struct recent *recent = recent_find(r, key), *set = r->recent[key % SETS];
+    if (!recent) { /* a free entry of the set, or the oldest one */
+        recent = set;
+        for (int i = 0; i < WAYS && recent->key; i++)
+            if (!set[i].key || set[i].written_ms < recent->written_ms)
+                recent = &set[i];
+        *recent = (struct recent){.key = key};
+    }
     uint32_t count = recent->repeated + (recent->repeated < UINT32_MAX);
     recent->written_ms = now_ms;
     recent->repeated = 0;
@@ -280,7 +256,7 @@ bool event_recorder_wants(struct event_recorder *r, struct span uid, const char 
     if (!r)
         return false;
     pthread_mutex_lock(&r->lock);
-    bool wanted = is_due(r, r->settings.now_ms(), uid, reason);
+    bool wanted = is_due(r, r->settings.now_ms(), key_of(r, uid, reason));
     pthread_mutex_unlock(&r->lock);
     return wanted;
 }
@@ -293,8 +269,9 @@ bool event_recorder_add(struct event_recorder *r, const struct event *event)
     pthread_mutex_lock(&r->lock);
     int64_t now_ms = r->settings.now_ms();
     /* Thousands of unique events may be pending; they leave a quarter of the burst. */
-    uint32_t count = event->unique ? enqueue(r, now_ms, FULL_MS / 4)
-                                   : admit(r, now_ms, event->uid, event->reason);
+    uint32_t count = event->unique
+                         ? enqueue(r, now_ms, FULL_MS / 4)
+                         : admit(r, now_ms, key_of(r, event->uid, event->reason));
     int64_t wall_ns = clock_wall_ns();
     if (wall_ns <= r->last_wall_ns)
         wall_ns = r->last_wall_ns + 1;

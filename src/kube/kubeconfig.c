@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/kubeconfig_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/file.h"
-#include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/object.h"
 #include "wire/base64.h"
 
-/* The address of the API server and the credentials for it, from kubeconfig files or the
+/* The address of the API server and the credentials for it, from a kubeconfig file or the
  * service account. */
 
-/* The files of a list, and what is read from them. */
 struct kubeconfig {
-    struct kubeconfig_file {
-        const char *path;
-        struct yaml *yaml;
-    } * files;
-    size_t n, cap;
-    const char *list;           /* as configured */
-    struct kube_config *config; /* its arena has the strings */
+    const char *path;
+    const struct yaml_node *root; /* NULL: empty */
+    struct kube_config *config;   /* its arena has the strings */
 };
 
 /* A named entry. `what` is its type: "cluster" for an item of the list "clusters", whose
@@ -87,19 +83,25 @@ static int get(const struct entry *e, const char *key, const char **out, struct 
     return 0;
 }
 
-int kube_read_pem(const char *path, struct span *pem, struct err *err)
+/* Whether the text contains a PEM header; it is not decoded. */
+static bool is_pem(const struct buf *b)
 {
-    cleanup_buf_wipe struct buf bytes = {0};
-    if (file_read(path, KUBE_FILE_MAX, &bytes, err))
-        return -1;
-    if (!kube_is_pem(buf_span(&bytes)))
-        return err_set(err, ERR_INVALID, "%s: expected a PEM file", path);
-    *pem = kube_span_copy(buf_span(&bytes));
-    return 0;
+    static const struct span mark = SPAN("-----BEGIN ");
+    return b->n && memmem(b->p, b->n, mark.p, mark.n);
+}
+
+int kube_read_pem(const char *path, struct buf *pem, struct err *err)
+{
+    int rc = file_read(path, KUBE_FILE_MAX, pem, err);
+    if (!rc && !is_pem(pem))
+        rc = err_set(err, ERR_INVALID, "%s: expected a PEM file", path);
+    if (rc)
+        buf_wipe(pem);
+    return rc;
 }
 
 /* The PEM text of "KEY-data", or of the file named by KEY. */
-static int get_pem(const struct entry *e, const char *key, struct span *pem,
+static int get_pem(const struct entry *e, const char *key, struct buf *pem,
                    const char **file, struct err *err)
 {
     const char *data_key = arena_printf(&e->config->arena, "%s-data", key), *name, *data;
@@ -117,13 +119,10 @@ static int get_pem(const struct entry *e, const char *key, struct span *pem,
     }
     if (!data)
         return 0;
-    cleanup_buf_wipe struct buf bytes = {0};
-    if (!base64_decode(span_of(data), &bytes))
+    if (!base64_decode(span_of(data), pem))
         return entry_fail(e, data_key, "invalid base64", err);
-    if (!kube_is_pem(buf_span(&bytes)))
-        return entry_fail(e, data_key, "expected base64 of a PEM text", err);
-    *pem = kube_span_copy(buf_span(&bytes));
-    return 0;
+    return is_pem(pem) ? 0
+                       : entry_fail(e, data_key, "expected base64 of a PEM text", err);
 }
 
 static bool proxy_is_known(const char *url)
@@ -164,14 +163,18 @@ static int apply_cluster(const struct entry *e, struct err *err)
 
 static int reject_unsupported(const struct entry *e, struct err *err)
 {
-    static const char *const keys[] = {"auth-provider", "username",  "password",     "as",
-                                       "as-uid",        "as-groups", "as-user-extra"};
+    static const char *const keys[] = {
+        "exec", "auth-provider", "username",  "password",
+        "as",   "as-uid",        "as-groups", "as-user-extra"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         const struct yaml_node *value = yaml_get(e->body, keys[i]);
         bool empty = yaml_is_null(value) ||
                      (value->type == YAML_SCALAR ? !value->text.n : !value->n);
-        if (!empty)
-            return entry_fail(e, keys[i], "not supported", err);
+        /* As for client-go, a token wins over a credential plugin. */
+        if (!empty && (i || yaml_is_null(yaml_get(e->body, "token"))))
+            return entry_fail(
+                e, keys[i], i ? "not supported" : "only kubectl runs credential plugins",
+                err);
     }
     return 0;
 }
@@ -199,219 +202,25 @@ static int apply_user(const struct entry *e, struct err *err)
     return 0;
 }
 
-/* The field `exec` of a kubeconfig user. */
+/* -- lookup -- */
 
-#define EXEC_GROUP "client.authentication.k8s.io/"
-
-/* The scalar as a string; NULL if the node is not a scalar. */
-static char *word_of(const struct entry *e, const struct yaml_node *node)
-{
-    if (!node || node->type != YAML_SCALAR || memchr(node->text.p, '\0', node->text.n))
-        return NULL;
-    return (char *)arena_copy(&e->config->arena, node->text).p;
-}
-
-static char **words_new(const struct entry *e, size_t n)
-{
-    return arena_zalloc(&e->config->arena, (n + 1) * sizeof(char *));
-}
-
-/* A command with a slash is relative to the kubeconfig file; one without is searched in
- * PATH. */
-static int read_argv(const struct entry *e, struct kube_exec *exec, struct err *err)
-{
-    const struct yaml_node *args = yaml_get(e->body, "args");
-    const char *command;
-    if (get(e, "command", &command, err))
-        return -1;
-    if (!command)
-        return entry_fail(e, "command", "missing", err);
-    if (!yaml_is_null(args) && args->type != YAML_SEQUENCE)
-        return entry_fail(e, "args", "expected a list of strings", err);
-    size_t n = yaml_is_null(args) ? 0 : args->n;
-    exec->argv = words_new(e, n + 1);
-    exec->argv[0] = (char *)(strchr(command, '/') ? entry_path(e, command) : command);
-    for (size_t i = 0; i < n; i++) {
-        exec->argv[i + 1] = word_of(e, args->items[i]);
-        if (!exec->argv[i + 1])
-            return entry_fail(e, "args", "expected a list of strings", err);
-    }
-    return 0;
-}
-
-static int read_env(const struct entry *e, struct kube_exec *exec, struct err *err)
-{
-    const struct yaml_node *env = yaml_get(e->body, "env");
-    if (!yaml_is_null(env) && env->type != YAML_SEQUENCE)
-        return entry_fail(e, "env", "expected a list of name and value", err);
-    size_t n = yaml_is_null(env) ? 0 : env->n;
-    exec->env = words_new(e, n);
-    for (size_t i = 0; i < n; i++) {
-        const char *name = word_of(e, yaml_get(env->items[i], "name"));
-        const char *value = word_of(e, yaml_get(env->items[i], "value"));
-        if (!name || !*name || strchr(name, '=') || !value)
-            return entry_fail(e, "env", "expected a list of name and value", err);
-        exec->env[i] = (char *)arena_printf(&e->config->arena, "%s=%s", name, value);
-    }
-    return 0;
-}
-
-static int read_version(const struct entry *e, struct kube_exec *exec, struct err *err)
-{
-    if (get(e, "apiVersion", &exec->api_version, err))
-        return -1;
-    if (!exec->api_version || (strcmp(exec->api_version, EXEC_GROUP "v1") &&
-                               strcmp(exec->api_version, EXEC_GROUP "v1beta1")))
-        return entry_fail(e, "apiVersion",
-                          "expected " EXEC_GROUP "v1 or " EXEC_GROUP "v1beta1", err);
-    return 0;
-}
-
-/* A plugin has no terminal: its standard input is /dev/null. */
-static int check_mode(const struct entry *e, struct err *err)
-{
-    struct span mode;
-    if (yaml_text(e->body, "interactiveMode", &mode, err))
-        return entry_wrap(e, err);
-    if (span_eq(mode, SPAN("Always")))
-        return entry_fail(e, "interactiveMode",
-                          "Always is not supported: there is no terminal", err);
-    if (mode.n && !span_eq(mode, SPAN("Never")) && !span_eq(mode, SPAN("IfAvailable")))
-        return entry_fail(e, "interactiveMode", "expected Never, IfAvailable or Always",
-                          err);
-    return 0;
-}
-
-/* KUBERNETES_EXEC_INFO. `cluster`: NULL: without. */
-static const char *info_of(const struct kube_exec *exec, struct kube_config *config,
-                           const struct entry *cluster)
-{
-    cleanup_buf struct buf out = {0}, text = {0};
-    struct jwrite w = {.out = &out};
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "kind", SPAN("ExecCredential"));
-    jwrite_str(&w, "apiVersion", span_of(exec->api_version));
-    jwrite_object(&w, "spec");
-    jwrite_bool(&w, "interactive", false);
-    if (cluster) {
-        const struct yaml_node *list = yaml_get(cluster->body, "extensions");
-        buf_printf(&text, "%s%s", config->server, config->path_prefix);
-        jwrite_object(&w, "cluster");
-        jwrite_str(&w, "server", buf_span(&text));
-        jwrite_str_set(&w, "tls-server-name", span_of(config->server_name));
-        jwrite_str_set(&w, "proxy-url", span_of(config->proxy));
-        buf_clear(&text);
-        base64_encode(config->ca_pem, &text);
-        jwrite_str_set(&w, "certificate-authority-data", buf_span(&text));
-        if (config->insecure)
-            jwrite_bool(&w, "insecure-skip-tls-verify", true);
-        /* The cluster's extension for exec plugins: any value. */
-        for (size_t i = 0; list && list->type == YAML_SEQUENCE && i < list->n; i++) {
-            const struct yaml_node *name = yaml_get(list->items[i], "name");
-            if (!name || !span_eq(name->text, SPAN(EXEC_GROUP "exec")))
-                continue;
-            buf_clear(&text);
-            yaml_json(yaml_get(list->items[i], "extension"), &text);
-            jwrite_raw(&w, "config", buf_span(&text));
-            break;
-        }
-        jwrite_object_end(&w);
-    }
-    jwrite_object_end(&w);
-    jwrite_object_end(&w);
-    return arena_copy(&config->arena, buf_span(&out)).p;
-}
-
-/* Reads the exec plugin of the user e; apply_cluster must have filled the config.
- */
-static int apply_exec(const struct entry *user, const struct entry *cluster,
-                      struct err *err)
-{
-    struct kube_config *config = user->config;
-    const struct yaml_node *body = yaml_get(user->body, "exec");
-    if (yaml_is_null(body))
-        return 0;
-    if (body->type != YAML_MAPPING)
-        return entry_fail(user, "exec", "expected a mapping", err);
-    struct entry e = {"exec plugin of user", user->name, body, user->path, config};
-    struct kube_exec *exec = config->exec = arena_zalloc(&config->arena, sizeof *exec);
-    bool with_cluster = false;
-    exec->user = user->name;
-    if (read_version(&e, exec, err) || read_argv(&e, exec, err) ||
-        read_env(&e, exec, err) || check_mode(&e, err) ||
-        entry_bool(&e, "provideClusterInfo", &with_cluster, err) ||
-        get(&e, "installHint", &exec->install_hint, err))
-        return -1;
-    exec->info = info_of(exec, config, with_cluster ? cluster : NULL);
-    return 0;
-}
-
-/*
- * Lookup in several kubeconfig files. They are not merged into one tree: a lookup
- * searches the files in order, so that the first entry of a name wins.
- */
-
-static int load_file(struct kubeconfig *k, struct span one, struct err *err)
-{
-    const char *path = arena_copy(&k->config->arena, one).p;
-    struct err why = {0};
-    cleanup_yaml struct yaml *y = yaml_load(path, &why);
-    if (!y && why.code == ERR_NOT_FOUND)
-        return 0;
-    if (!y)
-        return err_set(err, why.code, "%s", why.msg);
-    if (yaml_count(y) > 1)
-        return err_set(err, ERR_INVALID, "%s: expected one YAML document", path);
-    const struct yaml_node *root = yaml_document(y, 0);
-    if (root && root->type != YAML_MAPPING)
-        return err_set(err, ERR_INVALID, "%s:%u: not a kubeconfig: expected a mapping",
-                       path, root->line);
-    MEM_GROW(k->files, k->cap, k->n + 1);
-    k->files[k->n++] = (struct kubeconfig_file){path, steal(&y)};
-    return 0;
-}
-
-static const struct yaml_node *root_of(const struct kubeconfig *k, size_t i)
-{
-    return yaml_document(k->files[i].yaml, 0);
-}
-
-/* The list "contexts", "clusters" or "users" of a file; NULL if absent. */
-static int section(const struct kubeconfig *k, size_t i, const char *what,
+/* The list "contexts", "clusters" or "users"; NULL if absent. */
+static int section(const struct kubeconfig *k, const char *what,
                    const struct yaml_node **out, struct err *err)
 {
     const char *key = arena_printf(&k->config->arena, "%ss", what);
-    const struct yaml_node *list = yaml_get(root_of(k, i), key);
+    const struct yaml_node *list = yaml_get(k->root, key);
     *out = NULL;
     if (yaml_is_null(list))
         return 0;
     if (list->type != YAML_SEQUENCE)
-        return err_set(err, ERR_INVALID, "%s:%u: %s: expected a list", list->file,
+        return err_set(err, ERR_INVALID, "%s:%u: %s: expected a list", k->path,
                        list->line, key);
     for (size_t n = 0; n < list->n; n++)
         if (list->items[n]->type != YAML_MAPPING)
-            return err_set(err, ERR_INVALID, "%s:%u: %s: expected a mapping", list->file,
+            return err_set(err, ERR_INVALID, "%s:%u: %s: expected a mapping", k->path,
                            list->items[n]->line, what);
     *out = list;
-    return 0;
-}
-
-/* The item with this name, or NULL; two items are an error. */
-static int find_in(const struct yaml_node *list, const char *what, const char *name,
-                   const struct yaml_node **out, struct err *err)
-{
-    *out = NULL;
-    for (size_t i = 0; list && i < list->n; i++) {
-        struct span text;
-        if (yaml_text(list->items[i], "name", &text, err))
-            return -1;
-        if (!span_eq(text, span_of(name)))
-            continue;
-        if (*out)
-            return err_set(err, ERR_INVALID, "%s:%u: duplicate %s \"%s\"", list->file,
-                           list->items[i]->line, what, name);
-        *out = list->items[i];
-    }
     return 0;
 }
 
@@ -420,59 +229,47 @@ static const char *names_of(const struct kubeconfig *k, const char *what)
 {
     enum { ENOUGH = 300 };
     cleanup_buf struct buf out = {0};
-    for (size_t i = 0; i < k->n; i++) {
-        const struct yaml_node *list;
-        struct span name;
-        if (section(k, i, what, &list, NULL) || !list)
+    const struct yaml_node *list;
+    struct span name;
+    section(k, what, &list, NULL);
+    for (size_t n = 0; list && n < list->n && out.n < ENOUGH; n++) {
+        if (yaml_text(list->items[n], "name", &name, NULL) || !name.n)
             continue;
-        for (size_t n = 0; n < list->n && out.n < ENOUGH; n++) {
-            if (yaml_text(list->items[n], "name", &name, NULL) || !name.n)
-                continue;
-            buf_adds(&out, out.n ? ", " : "");
-            buf_add_span(&out, name);
-        }
+        buf_adds(&out, out.n ? ", " : "");
+        buf_add_span(&out, name);
     }
     if (out.n >= ENOUGH)
         buf_adds(&out, ", ...");
     return out.n ? arena_copy(&k->config->arena, buf_span(&out)).p : "(none)";
 }
 
-/* Finds the entry in the first file that has it. */
 static int find_entry(const struct kubeconfig *k, const char *what, const char *name,
                       struct entry *e, struct err *err)
 {
-    for (size_t i = 0; i < k->n; i++) {
-        const struct yaml_node *list, *item;
-        if (section(k, i, what, &list, err) || find_in(list, what, name, &item, err))
+    const struct yaml_node *list, *item = NULL;
+    if (section(k, what, &list, err))
+        return -1;
+    for (size_t i = 0; list && i < list->n; i++) {
+        struct span text;
+        if (yaml_text(list->items[i], "name", &text, err))
             return -1;
-        if (!item)
+        if (!span_eq(text, span_of(name)))
             continue;
-        const struct yaml_node *body = yaml_get(item, what);
-        *e = (struct entry){what, name, yaml_is_null(body) ? NULL : body,
-                            k->files[i].path, k->config};
-        if (e->body && e->body->type != YAML_MAPPING)
-            return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": expected a mapping",
-                           e->path, body->line, what, name);
-        return 0;
+        if (item)
+            return err_set(err, ERR_INVALID, "%s:%u: duplicate %s \"%s\"", k->path,
+                           list->items[i]->line, what, name);
+        item = list->items[i];
     }
-    return err_set(err, ERR_NOT_FOUND, "%s \"%s\" not found in %s; expected one of: %s",
-                   what, name, k->list, names_of(k, what));
-}
-
-/* The first file that sets it. */
-static int current_context(const struct kubeconfig *k, const char **out, struct err *err)
-{
-    for (size_t i = 0; i < k->n; i++) {
-        struct span name;
-        if (yaml_text(root_of(k, i), "current-context", &name, err))
-            return -1;
-        if (name.n) {
-            *out = arena_copy(&k->config->arena, name).p;
-            return 0;
-        }
-    }
-    return err_set(err, ERR_INVALID, "no current-context in %s; contexts: %s", k->list,
-                   names_of(k, "context"));
+    if (!item)
+        return err_set(err, ERR_NOT_FOUND,
+                       "%s \"%s\" not found in %s; expected one of: %s", what, name,
+                       k->path, names_of(k, what));
+    const struct yaml_node *body = yaml_get(item, what);
+    *e = (struct entry){what, name, yaml_is_null(body) ? NULL : body, k->path, k->config};
+    if (e->body && e->body->type != YAML_MAPPING)
+        return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": expected a mapping", e->path,
+                       body->line, what, name);
+    return 0;
 }
 
 /* Resolves the reference of a context to a cluster or user. */
@@ -495,8 +292,15 @@ static int apply(const struct kubeconfig *k, const char *name, struct err *err)
 {
     struct kube_config *config = k->config;
     struct entry context, cluster, user;
-    if ((!name && current_context(k, &name, err)) ||
-        find_entry(k, "context", name, &context, err) ||
+    struct span current;
+    if (yaml_text(k->root, "current-context", &current, err))
+        return -1;
+    if (!name && !current.n)
+        return err_set(err, ERR_INVALID, "no current-context in %s; contexts: %s",
+                       k->path, names_of(k, "context"));
+    if (!name)
+        name = arena_copy(&config->arena, current).p;
+    if (find_entry(k, "context", name, &context, err) ||
         follow(k, &context, "cluster", &cluster, err) ||
         follow(k, &context, "user", &user, err) ||
         get(&context, "namespace", &config->ns, err))
@@ -505,54 +309,28 @@ static int apply(const struct kubeconfig *k, const char *name, struct err *err)
         config->ns = "default";
     if (!object_is_namespace(config->ns))
         return entry_fail(&context, "namespace", "invalid namespace name", err);
-    if (apply_cluster(&cluster, err) || apply_user(&user, err) ||
-        apply_exec(&user, &cluster, err))
+    if (apply_cluster(&cluster, err) || apply_user(&user, err))
         return -1;
-    config->source = arena_printf(&config->arena, "context %s of %s", name, context.path);
+    config->source = arena_printf(&config->arena, "context %s of %s", name, k->path);
     return 0;
 }
 
-/* Missing files are skipped. */
-static int load_files(const char *list, const char *context, struct kube_config *config,
-                      struct err *err)
+static int load_file(const char *path, const char *context, struct kube_config *config,
+                     struct err *err)
 {
-    struct kubeconfig k = {.list = list, .config = config};
-    struct span rest = span_of(list);
-    int rc = 0;
-    while (rest.p && !rc) {
-        struct span path = span_cut(&rest, ':');
-        rc = path.n ? load_file(&k, path, err) : 0;
-    }
-    if (!rc && !k.n)
-        rc = err_set(err, ERR_NOT_FOUND, "kubeconfig %s does not exist", list);
-    if (!rc)
-        rc = apply(&k, context, err);
-    for (size_t i = 0; i < k.n; i++)
-        yaml_close(k.files[i].yaml);
-    free(k.files);
-    return rc;
+    cleanup_yaml struct yaml *y = yaml_load(path, err);
+    if (!y)
+        return -1;
+    if (yaml_count(y) > 1)
+        return err_set(err, ERR_INVALID, "%s: expected one YAML document", path);
+    const struct kubeconfig k = {path, yaml_document(y, 0), config};
+    if (k.root && k.root->type != YAML_MAPPING)
+        return err_set(err, ERR_INVALID, "%s:%u: not a kubeconfig: expected a mapping",
+                       path, k.root->line);
+    return apply(&k, context, err);
 }
 
 #define ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
-
-struct span kube_span_copy(struct span s)
-{
-    return s.n ? (struct span){xmemdup0(s.p, s.n), s.n} : (struct span){NULL, 0};
-}
-
-void kube_span_free(struct span *s)
-{
-    if (s->p)
-        explicit_bzero((char *)s->p, s->n);
-    free((char *)s->p);
-    *s = (struct span){NULL, 0};
-}
-
-bool kube_is_pem(struct span s)
-{
-    static const struct span mark = SPAN("-----BEGIN ");
-    return s.n && memmem(s.p, s.n, mark.p, mark.n);
-}
 
 static bool is_one_word(struct span s)
 {
@@ -637,37 +415,59 @@ static int load_account(const struct kube_config_sources *sources,
 
 static bool exists(const char *path)
 {
-    cleanup_buf struct buf bytes = {0};
-    struct err why = {0};
-    return !file_read(path, KUBE_FILE_MAX, &bytes, &why) || why.code != ERR_NOT_FOUND;
+    return access(path, F_OK) == 0 || errno != ENOENT; /* unreadable is not absent */
 }
 
-int kube_config_load(const struct kube_config_sources *sources,
-                     struct kube_config *config, struct err *err)
+int kube_config_find(const struct kube_config_sources *sources, struct arena *a,
+                     const char **files, struct err *err)
 {
-    if (sources->kubeconfig && *sources->kubeconfig)
-        return load_files(sources->kubeconfig, sources->context, config, err);
-    const char *token = arena_printf(&config->arena, "%s/token", account_dir(sources));
+    const char *token = arena_printf(a, "%s/token", account_dir(sources));
+    const char *home = sources->home && *sources->home
+                           ? arena_printf(a, "%s/.kube/config", sources->home)
+                           : NULL;
+    *files = sources->kubeconfig;
+    if (*files && **files) {
+        const char *list = *files;
+        size_t n = 0;
+        for (struct span rest = span_of(list); rest.n;) {
+            const char *path = arena_copy(a, span_cut(&rest, ':')).p;
+            if (exists(path))
+                *files = n++ ? list : path;
+        }
+        return n ? 0 : err_set(err, ERR_NOT_FOUND, "kubeconfig %s does not exist", list);
+    }
+    *files = NULL;
     if (is_in_cluster(sources) && exists(token))
-        return load_account(sources, config, err);
-    const char *file = arena_printf(&config->arena, "%s/.kube/config",
-                                    sources->home ? sources->home : "");
-    if (sources->home && *sources->home && exists(file))
-        return load_files(file, sources->context, config, err);
+        return 0;
+    *files = home;
+    if (home && exists(home))
+        return 0;
     return err_set(err, ERR_NOT_FOUND,
                    "no API server configured: --kubeconfig and KUBECONFIG are not set, "
                    "%s%s, and %s%s",
                    is_in_cluster(sources) ? token : "not running in a pod",
                    is_in_cluster(sources) ? " does not exist" : "",
-                   sources->home && *sources->home ? file : "HOME is not set",
-                   sources->home && *sources->home ? " does not exist" : "");
+                   home ? home : "HOME is not set", home ? " does not exist" : "");
+}
+
+int kube_config_load(const struct kube_config_sources *sources,
+                     struct kube_config *config, struct err *err)
+{
+    const char *file;
+    if (kube_config_find(sources, &config->arena, &file, err))
+        return -1;
+    if (file && strchr(file, ':'))
+        return err_set(err, ERR_INVALID, "kubeconfig %s: only kubectl merges files",
+                       file);
+    return file ? load_file(file, sources->context, config, err)
+                : load_account(sources, config, err);
 }
 
 void kube_config_fini(struct kube_config *config)
 {
-    kube_span_free(&config->ca_pem);
-    kube_span_free(&config->cert_pem);
-    kube_span_free(&config->key_pem);
+    buf_wipe(&config->ca_pem);
+    buf_wipe(&config->cert_pem);
+    buf_wipe(&config->key_pem);
     arena_wipe(&config->arena);
     *config = (struct kube_config){0};
 }

@@ -10,26 +10,14 @@
 /*
  * The address of the API server and the credentials for it.
  *
- * Sources, the first that exists: the kubeconfig files of a colon-separated list, as in
- * KUBECONFIG (the first file that sets a value or defines a named entry wins, also for
- * current-context; missing files are skipped); the pod's service account (host and port
- * are set and its token file exists); ~/.kube/config. Supported fields: clusters (server,
- * certificate-authority[-data], insecure-skip-tls-verify, tls-server-name, proxy-url),
- * users (client-certificate[-data], client-key[-data], token, tokenFile, exec), contexts.
- * Relative paths are relative to their file. An unsupported field (auth-provider,
- * username, password, as) is an error that names the field, so that no call is anonymous
- * by accident.
+ * Sources, the first that exists: the kubeconfig of the option or of KUBECONFIG (of a
+ * colon-separated list, the one file that exists; kubectl merges several); the pod's service
+ * account (host and port are set and its token file exists); ~/.kube/config. Supported fields:
+ * clusters (server, certificate-authority[-data], insecure-skip-tls-verify, tls-server-name,
+ * proxy-url), users (client-certificate[-data], client-key[-data], token, tokenFile), contexts.
+ * Relative paths are relative to the file. An unsupported field (exec, auth-provider, username,
+ * password, as) is an error that names the field, so that no call is anonymous by accident.
  */
-
-/* An exec credential plugin (client.authentication.k8s.io/v1 or v1beta1). */
-struct kube_exec {
-    const char *user;         /* of the kubeconfig, for messages */
-    const char *api_version;  /* "client.authentication.k8s.io/v1" */
-    char **argv;              /* command and arguments; ends with NULL */
-    char **env;               /* "NAME=value", added to our environment; ends with NULL */
-    const char *install_hint; /* or NULL */
-    const char *info;         /* KUBERNETES_EXEC_INFO: a JSON object */
-};
 
 /* Strings are in the arena, or static. */
 struct kube_config {
@@ -37,14 +25,14 @@ struct kube_config {
     const char *path_prefix; /* "" or "/k8s/clusters/c1", prepended to every path */
     const char *server_name; /* NULL: the host of the server */
     const char *proxy;       /* NULL: none */
+    const char *unix_socket; /* of `kubectl proxy`; NULL: none */
     bool insecure;
-    struct span ca_pem;               /* owned; empty: the system's authorities */
+    struct buf ca_pem;                /* empty: the system's authorities */
     const char *ca_file;              /* the file of ca_pem, for reloads; or NULL */
-    struct span cert_pem, key_pem;    /* owned; client certificate, or empty */
+    struct buf cert_pem, key_pem;     /* client certificate, or empty */
     const char *cert_file, *key_file; /* their files, for reloads; or NULL */
     const char *token;                /* static token, or NULL */
     const char *token_file;           /* reloaded at least once a minute; or NULL */
-    struct kube_exec *exec;           /* or NULL */
     const char *ns;     /* namespace of the context or service account; "default" */
     const char *source; /* for messages: "context dev of /root/.kube/config" */
     struct arena arena;
@@ -57,6 +45,11 @@ struct kube_config_sources {
     const char *account_dir; /* NULL: /var/run/secrets/kubernetes.io/serviceaccount */
     const char *home;        /* HOME, or NULL */
 };
+
+/* Which source is there? *files: NULL for the service account, a path, or a list in which several
+ * files exist; in the arena, or borrowed. ERR_NOT_FOUND: none. */
+int kube_config_find(const struct kube_config_sources *sources, struct arena *a,
+                     const char **files, struct err *err);
 
 /* Fills *config, which must be zeroed; release with kube_config_fini in every case.
  * ERR_NOT_FOUND: no source exists. ERR_INVALID: the message names file and line. */
@@ -71,10 +64,5 @@ int kube_config_server(struct kube_config *config, struct span url, struct err *
 /* Whether it is a valid bearer token: printable ASCII without spaces, not empty. */
 bool kube_token_ok(struct span token);
 
-/* Reads a PEM file; *pem is new. */
-int kube_read_pem(const char *path, struct span *pem, struct err *err);
-/* Whether the text contains a PEM header; it is not decoded. */
-bool kube_is_pem(struct span s);
-/* A new copy; release with kube_span_free, which overwrites it. */
-struct span kube_span_copy(struct span s);
-void kube_span_free(struct span *s);
+/* Reads a PEM file into an empty buffer. */
+int kube_read_pem(const char *path, struct buf *pem, struct err *err);

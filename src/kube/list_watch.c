@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -14,6 +15,10 @@ enum {
     PAGE_LIMIT = 500,
     ITEM_MAX = 32 << 20, /* bytes; etcd limits an object to 1.5 MiB, in protobuf */
     ERROR_BODY_MAX = 64 << 10,
+    /* A working watch can be silent until its end; kube-apiserver answers a list within
+     * --request-timeout, 60 s. */
+    WATCH_MARGIN_S = 15,
+    LIST_STALL_MS = 90 * 1000,
     RETRY_AFTER_MAX_S = 60, /* larger values of Retry-After are reduced to this */
 };
 
@@ -44,22 +49,27 @@ void list_watch_escape(struct buf *path, struct span value)
     }
 }
 
-void list_watch_list_query(struct buf *path, const struct list_watch *f)
+void list_watch_request(const struct list_watch *f, const char *path, int64_t watch_s,
+                        bool gzip, struct arena *a, struct kube_request *request)
 {
-    buf_adds(path, "limit=");
-    buf_add_i64(path, PAGE_LIMIT);
-    if (f->next.n) {
-        buf_adds(path, "&continue=");
-        list_watch_escape(path, buf_span(&f->next));
+    cleanup_buf struct buf url = {0};
+    buf_adds(&url, path);
+    if (f->watch) {
+        buf_printf(&url, "watch=1&allowWatchBookmarks=true&timeoutSeconds=%lld",
+                   (long long)watch_s);
+        buf_adds(&url, "&resourceVersion=");
+        list_watch_escape(&url, buf_span(&f->version));
+    } else {
+        buf_printf(&url, "limit=%d", PAGE_LIMIT);
+        buf_adds(&url, f->next.n ? "&continue=" : "");
+        list_watch_escape(&url, buf_span(&f->next));
     }
-}
-
-void list_watch_watch_query(struct buf *path, struct span version, int64_t seconds)
-{
-    buf_adds(path, "watch=1&allowWatchBookmarks=true&timeoutSeconds=");
-    buf_add_i64(path, seconds);
-    buf_adds(path, "&resourceVersion=");
-    list_watch_escape(path, version);
+    *request = (struct kube_request){
+        .method = "GET",
+        .path = arena_copy(a, buf_span(&url)).p,
+        .gzip = gzip && !f->watch, /* the API server does not compress watches */
+        .stall_ms = f->watch ? (watch_s + WATCH_MARGIN_S) * 1000 : LIST_STALL_MS,
+    };
 }
 
 /* -- lists -- */
@@ -106,9 +116,8 @@ static void read_bookmark(struct list_watch *f, struct jread *j)
 static void read_error(struct list_watch *f, struct span status)
 {
     struct err err;
-    json_t *root = json_loadb(status.p, status.n, JSON_ALLOW_NUL, NULL);
+    json_auto_t *root = json_loadb(status.p, status.n, JSON_ALLOW_NUL, NULL);
     json_int_t code = json_integer_value(json_object_get(root, "code"));
-    json_decref(root);
     kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, status, &err);
     list_watch_fail(f, &err);
 }
@@ -202,8 +211,10 @@ static void read_all(struct list_watch *f, struct span bytes, bool last)
             f->state = state;
             return;
         }
-        if (jread_check(&f->j, &err) || jread_fault(&f->j, &err))
+        if (jread_check(&f->j, &err) || jread_fault(&f->j, &err)) {
+            kube_check_html(bytes, &err);
             list_watch_fail(f, &err);
+        }
     }
 }
 
@@ -276,7 +287,7 @@ bool list_watch_data(struct list_watch *f, const char *p, size_t n)
 /* A watch that ends inside an event has not failed: the next watch sends the event. */
 static int check_end(struct list_watch *f, const struct err *why, struct err *err)
 {
-    if (f->status && f->status != 200)
+    if (f->status && f->status != 200 && !(why && f->status < 400))
         return kube_reply_check(f->status, buf_span(&f->tail), err)
                    ? -1
                    : err_set(err, ERR_INTERNAL, "unexpected HTTP status %u", f->status);
@@ -327,8 +338,8 @@ struct list_watch_loop {
     struct httpc_loop *loop;
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; /* protects `stop`, and of the slots newest, queued, version */
-    bool stop;
+    atomic_bool stop;
+    pthread_mutex_t lock; /* protects newest, queued and version of the slots */
     size_t n_slots;
     struct slot slots[];
 };
@@ -356,7 +367,10 @@ static bool on_data(void *ctx, const char *p, size_t n)
 static void on_end(void *ctx, const struct err *why)
 {
     struct slot *s = ctx;
+    struct err lost;
     s->stream = NULL;
+    if (kube_client_lost(s->loop->client, s->in->status, buf_span(&s->in->tail), &lost))
+        list_watch_fail(s->in, &lost);
     if (s->loop->fns->end(s->loop->ctx, s->index, why))
         start_request(s);
 }
@@ -445,9 +459,8 @@ void list_watch_loop_run(struct list_watch_loop *l, int64_t ms)
         struct list_watch_run run = s->queued;
         cleanup_free char *version = steal(&s->version);
         s->queued.run = 0;
-        bool start = run.run && !l->stop;
         pthread_mutex_unlock(&l->lock);
-        if (!start)
+        if (!run.run || atomic_load(&l->stop))
             continue;
         run.version = version;
         cancel(s);
@@ -462,18 +475,10 @@ void list_watch_loop_run(struct list_watch_loop *l, int64_t ms)
     httpc_loop_run(l->loop, wait > 0 ? wait : 0);
 }
 
-static bool is_stopped(struct list_watch_loop *l)
-{
-    pthread_mutex_lock(&l->lock);
-    bool stop = l->stop;
-    pthread_mutex_unlock(&l->lock);
-    return stop;
-}
-
 static void *run_thread(void *arg)
 {
     struct list_watch_loop *l = arg;
-    while (!is_stopped(l))
+    while (!atomic_load(&l->stop))
         list_watch_loop_run(l, TICK_MS);
     return NULL;
 }
@@ -490,9 +495,7 @@ void list_watch_loop_stop(struct list_watch_loop *l)
 {
     if (!l)
         return;
-    pthread_mutex_lock(&l->lock);
-    l->stop = true;
-    pthread_mutex_unlock(&l->lock);
+    atomic_store(&l->stop, true);
     httpc_loop_wake(l->loop);
     if (l->has_thread)
         pthread_join(l->thread, NULL);

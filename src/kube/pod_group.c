@@ -3,6 +3,8 @@
 
 #include <jansson.h>
 
+#include "base/mem.h"
+
 enum { VERSIONS = 3 };
 
 static const struct source {
@@ -17,87 +19,108 @@ static const struct source {
     [GANG_VOLCANO] = {"scheduling.volcano.sh", "podgroups", {"v1beta1"}},
 };
 
-/* Appends the path of the object in the `i`-th API version that may have it, the newest
- * first. False: there is no further one, or a name is none that an object can have: tenants
- * write names, which must change nothing else in the path. */
-static bool add_path(struct buf *out, struct span ns, const struct gang *gang, size_t i)
+/* A member on the way to the minimum. NULL: it is absent or null, or of another type, and then
+ * *bad and *where are the first of those. */
+static json_t *get(json_t *object, const char *key, json_type type, const json_t **bad,
+                   const char **where)
 {
-    const struct source *s = &sources[gang->kind];
-    if (i >= VERSIONS || !s->versions[i] || !kube_is_path_part(ns) ||
-        !kube_is_path_part(gang->name))
-        return false;
-    buf_printf(out, "/apis/%s/%s/namespaces/%.*s/%s/%.*s", s->group, s->versions[i],
-               SPAN_ARG(ns), s->resource, SPAN_ARG(gang->name));
-    return true;
+    json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value) || json_typeof(value) == type)
+        return json_is_null(value) ? NULL : value;
+    if (!*bad) {
+        *bad = value;
+        *where = key;
+    }
+    return NULL;
 }
 
-static uint32_t number_of(const json_t *value)
-{
-    json_int_t n = json_integer_value(value);
-    return n > 0 && n <= INT32_MAX ? (uint32_t)n : 0;
-}
-
-static uint32_t policy_of(const json_t *policy)
-{
-    const json_t *gang = json_object_get(policy, "gang");
-    if (json_is_object(gang))
-        return number_of(json_object_get(gang, "minCount"));
-    return json_is_object(json_object_get(policy, "basic"));
-}
-
-static uint32_t minimum_of(struct span body, const struct gang *gang)
+/* Tenants write these objects; some APIs have no schema. */
+static int read_minimum(struct span body, struct span ns, const struct gang *gang,
+                        uint32_t *minimum, struct err *err)
 {
     bool is_text = body.n && !memchr(body.p, '\0', body.n); /* jansson skips a NUL */
-    json_t *root = is_text ? json_loadb(body.p, body.n, JSON_ALLOW_NUL, NULL) : NULL;
-    json_t *spec = json_object_get(root, "spec"), *group;
-    uint32_t minimum = 0;
+    const json_t *bad = NULL;
+    const char *where = "minMember";
+    json_auto_t *root =
+        is_text
+            ? json_loadb(body.p, body.n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL)
+            : NULL;
+    json_t *spec = get(root, "spec", JSON_OBJECT, &bad, &where), *policy = NULL, *group;
+    json_t *number = NULL;
     size_t i;
     if (gang->kind == GANG_POD_GROUP) {
-        minimum = policy_of(json_object_get(spec, "schedulingPolicy"));
+        policy = get(spec, "schedulingPolicy", JSON_OBJECT, &bad, &where);
     } else if (gang->kind == GANG_WORKLOAD) {
-        json_array_foreach(json_object_get(spec, "podGroups"), i, group)
+        json_array_foreach(get(spec, "podGroups", JSON_ARRAY, &bad, &where), i, group)
         {
             const char *name = json_string_value(json_object_get(group, "name"));
             if (name && span_eq(span_of(name), gang->group))
-                minimum = policy_of(json_object_get(group, "policy"));
+                policy = get(group, "policy", JSON_OBJECT, &bad, &where);
         }
     } else {
-        minimum = number_of(json_object_get(spec, "minMember"));
+        number = get(spec, where, JSON_REAL, &bad, &where);
     }
-    json_decref(root);
-    return minimum;
+    json_t *of_gang = get(policy, "gang", JSON_OBJECT, &bad, &where);
+    bool basic = get(policy, "basic", JSON_OBJECT, &bad, &where) && !of_gang;
+    if (of_gang)
+        number = get(of_gang, where = "minCount", JSON_REAL, &bad, &where);
+    double n = number ? json_real_value(number) : basic;
+    if (number && !(n >= 1 && n <= INT32_MAX && n == (double)(int64_t)n))
+        bad = number;
+    bool readable = json_is_object(root);
+    cleanup_free char *shown = json_is_number(bad)
+                                   ? xasprintf("%.15g", json_number_value(bad))
+                                   : json_dumps(bad, JSON_ENCODE_ANY);
+    if (!bad && readable)
+        *minimum = (uint32_t)n;
+    if (bad)
+        return err_set(err, ERR_INVALID,
+                       "%s.%s %.*s/%.*s: %s: %.64s is not a number of members (1..%d)",
+                       sources[gang->kind].resource, sources[gang->kind].group,
+                       SPAN_ARG(ns), SPAN_ARG(gang->name), where, shown, INT32_MAX);
+    return readable ? 0 : err_set(err, ERR_INTERNAL, "the answer is no JSON object");
 }
 
 /* *minimum: by this version of the object. */
 static int read_version(const struct pod_group_reader *from, const char *path,
-                        const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
-                        struct err *err)
+                        struct span ns, const struct gang *gang, int64_t timeout_ms,
+                        uint32_t *minimum, struct err *err)
 {
     cleanup_reply struct httpc_reply reply = {0};
     const struct kube_request request = {
         .method = "GET", .path = path, .timeout_ms = timeout_ms};
     if (timeout_ms <= 0)
         return err_set(err, ERR_TIMEOUT, "no time is left for this version");
-    if (from->call(from->call_ctx, &request, &reply, err))
-        return -1;
-    *minimum = minimum_of(buf_span(&reply.body), gang);
-    return 0;
+    if (from->call(from->call_ctx, &request, &reply, err) == 0)
+        return read_minimum(buf_span(&reply.body), ns, gang, minimum, err);
+    if (err->code == ERR_INVALID) /* the request, not what the object says */
+        err->code = ERR_INTERNAL;
+    return -1;
 }
 
-/* A version that the API server does not have is not found, as is a missing object. */
 int pod_group_read(const struct pod_group_reader *from, struct span ns,
                    const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
                    struct err *err)
 {
-    cleanup_buf struct buf path = {0};
+    const struct source *s = &sources[gang->kind];
     int64_t until_ms = from->now_ms() + timeout_ms;
-    for (size_t i = 0; add_path(&path, ns, gang, i); i++) {
+    /* Tenants write names, which must change nothing else in the path. */
+    if (s->group && (!kube_is_path_part(ns) || !kube_is_path_part(gang->name)))
+        return err_set(err, ERR_INVALID,
+                       "%s.%s: no object can have the name \"%.*s/%.*s\"", s->resource,
+                       s->group, SPAN_ARG(ns), SPAN_ARG(gang->name));
+    for (size_t i = 0; i < VERSIONS && s->versions[i]; i++) { /* the newest first */
+        cleanup_buf struct buf path = {0};
+        buf_printf(&path, "/apis/%s/%s/namespaces/%.*s/%s/%.*s", s->group, s->versions[i],
+                   SPAN_ARG(ns), s->resource, SPAN_ARG(gang->name));
         int64_t left_ms = until_ms - from->now_ms();
-        if (read_version(from, path.p, gang, left_ms, minimum, err) == 0)
+        if (read_version(from, path.p, ns, gang, left_ms, minimum, err) == 0)
             return 0;
+        if (err->code == ERR_INVALID)
+            return -1;
+        /* A version that the API server does not have is not found, as is a missing object. */
         if (err->code != ERR_NOT_FOUND)
             return err_wrap(err, "%s", path.p);
-        buf_clear(&path);
     }
     *minimum = 0;
     return 0;

@@ -41,12 +41,6 @@ const struct proto_type podres_get_type = {&podres__get_response__descriptor,
                                            sizeof(struct podres_pod),
                                            {{.type = &pod_type}}};
 
-const struct proto_type podres_allocatable_type = {
-    &podres__allocatable__descriptor,
-    "AllocatableResourcesResponse",
-    sizeof(struct podres_allocatable),
-    {{PROTO_AT(podres_allocatable, devices), .type = &devices_type}}};
-
 const struct proto_type podres_get_request_type = {
     &podres__get_request__descriptor,
     "GetPodResourcesRequest",
@@ -89,14 +83,6 @@ int podresources_client_list(const char *socket, struct arena *a,
     enum grpc_status status;
     return call(socket, PODRES_LIST, (struct span){0}, &podres_list_type, a, list,
                 &status, err);
-}
-
-int podresources_client_allocatable(const char *socket, struct arena *a,
-                                    struct podres_allocatable *devices, struct err *err)
-{
-    enum grpc_status status;
-    return call(socket, PODRES_ALLOCATABLE, (struct span){0}, &podres_allocatable_type, a,
-                devices, &status, err);
 }
 
 /* Where Get is disabled, kubelets answer FAILED_PRECONDITION or UNKNOWN. */

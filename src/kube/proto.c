@@ -39,7 +39,7 @@ static void unpacked_free(void *ctx, void *p)
 
 /* A repeated field of ours. */
 struct list {
-    const void *items;
+    void *items;
     size_t n;
 };
 
@@ -55,66 +55,78 @@ static int check_text(struct span s, struct err *err)
     return 0;
 }
 
-/* The bytes between two items of a repeated field. */
-static size_t item_size(const struct proto_field *f)
-{
-    return f->type ? f->type->size : sizeof(struct span);
-}
+/* One walk serves both directions. */
+static int copy_message(const struct proto_type *type, char *message, char *ours,
+                        bool encode, struct arena *a, struct err *err);
 
-static int wrap(const ProtobufCFieldDescriptor *d, size_t i, struct err *err)
+static int copy_value(const struct proto_field *f, ProtobufCType type, void *theirs,
+                      void *ours, bool encode, struct arena *a, struct err *err)
 {
-    return d->label == PROTOBUF_C_LABEL_REPEATED ? err_wrap(err, "%s[%zu]", d->name, i)
-                                                 : err_wrap(err, "%s", d->name);
-}
-
-static int message_of(const struct proto_type *type, const void *from, struct arena *a,
-                      ProtobufCMessage **out, struct err *err);
-
-static int value_of(const struct proto_field *f, ProtobufCType type, const void *from,
-                    struct arena *a, void *out, struct err *err)
-{
-    const struct span *text = from;
+    ProtobufCBinaryData *bytes = theirs;
+    struct span *text = ours;
+    void **message = theirs;
     switch (type) {
     case PROTOBUF_C_TYPE_BOOL:
-        *(protobuf_c_boolean *)out = *(const bool *)from;
+        if (encode)
+            *(protobuf_c_boolean *)theirs = *(bool *)ours;
+        else
+            *(bool *)ours = *(protobuf_c_boolean *)theirs;
         return 0;
     case PROTOBUF_C_TYPE_INT32:
-        *(int32_t *)out = *(const int32_t *)from;
+        if (encode)
+            *(int32_t *)theirs = *(int32_t *)ours;
+        else if ((*(int32_t *)ours = *(int32_t *)theirs) < 0)
+            return err_set(err, ERR_INVALID, "negative number %d", *(int32_t *)ours);
         return 0;
     case PROTOBUF_C_TYPE_MESSAGE:
-        return message_of(f->type, from, a, out, err);
+        if (encode) {
+            *message = arena_zalloc(a, f->type->wire->sizeof_message);
+            protobuf_c_message_init(f->type->wire, *message);
+        }
+        return *message ? copy_message(f->type, *message, ours, encode, a, err) : 0;
     default:
-        if (f->max && (text->n < 1 || text->n > f->max))
+        if (!encode)
+            *text = arena_copy(a, (struct span){(const char *)bytes->data, bytes->len});
+        else if (f->max && (text->n < 1 || text->n > f->max))
             return err_set(err, ERR_INVALID, "%zu bytes, expected 1 to %zu", text->n,
                            f->max);
-        *(ProtobufCBinaryData *)out =
-            (ProtobufCBinaryData){text->n, (uint8_t *)(uintptr_t)text->p};
+        else
+            *bytes = (ProtobufCBinaryData){text->n, (uint8_t *)(uintptr_t)text->p};
         return check_text(*text, err);
     }
 }
 
-/* The message of a struct. Its strings are borrowed. */
-static int message_of(const struct proto_type *type, const void *from, struct arena *a,
-                      ProtobufCMessage **out, struct err *err)
+/* To encode, the strings of the message are borrowed from our struct. */
+static int copy_message(const struct proto_type *type, char *message, char *ours,
+                        bool encode, struct arena *a, struct err *err)
 {
-    char *m = arena_zalloc(a, type->wire->sizeof_message);
-    protobuf_c_message_init(type->wire, m);
-    *out = (ProtobufCMessage *)(void *)m;
     for (unsigned i = 0; i < type->wire->n_fields; i++) {
         const struct proto_field *f = &type->fields[i];
         const ProtobufCFieldDescriptor *d = &type->wire->fields[i];
-        struct list list = {(const char *)from + f->at, 1};
-        char *to = m + d->offset;
         size_t size = f->type ? sizeof(void *) : sizeof(ProtobufCBinaryData);
+        size_t our_size = f->type ? f->type->size : sizeof(struct span); /* if repeated */
+        char *from = message + d->offset, *to = ours + f->at;
+        size_t n = 1;
         if (d->label == PROTOBUF_C_LABEL_REPEATED) {
-            list = *(const struct list *)list.items;
-            *(size_t *)(void *)(m + d->quantifier_offset) = list.n;
-            to = *(void **)(void *)to = arena_zalloc(a, list.n * size);
+            size_t *count = (void *)(message + d->quantifier_offset);
+            char **items = (void *)from;
+            struct list *list = (void *)to;
+            if (encode) {
+                *count = list->n;
+                *items = arena_zalloc(a, *count * size);
+            } else {
+                *list = (struct list){arena_zalloc(a, *count * our_size), *count};
+            }
+            n = *count;
+            from = *items;
+            to = list->items;
         }
-        for (size_t k = 0; k < list.n; k++)
-            if (value_of(f, d->type, (const char *)list.items + k * item_size(f), a,
-                         to + k * size, err))
-                return wrap(d, k, err);
+        for (size_t k = 0; k < n; k++)
+            if (copy_value(f, d->type, from + k * size, to + k * our_size, encode, a,
+                           err))
+                return d->label == PROTOBUF_C_LABEL_REPEATED
+                           ? err_wrap(err, "%s[%zu]", d->name, k)
+                           : err_wrap(err, "%s", d->name);
     }
     return 0;
 }
@@ -123,8 +135,9 @@ int proto_encode(const struct proto_type *type, const void *from, size_t max,
                  struct buf *out, struct err *err)
 {
     cleanup_arena struct arena a = {0};
-    ProtobufCMessage *message;
-    int rc = message_of(type, from, &a, &message, err);
+    ProtobufCMessage *message = arena_zalloc(&a, type->wire->sizeof_message);
+    protobuf_c_message_init(type->wire, message);
+    int rc = copy_message(type, (char *)message, (char *)(uintptr_t)from, true, &a, err);
     size_t n = rc ? 0 : protobuf_c_message_get_packed_size(message);
     if (n > max)
         rc = err_set(err, ERR_TOO_LARGE, "message has %zu bytes, at most %zu are allowed",
@@ -138,57 +151,6 @@ int proto_encode(const struct proto_type *type, const void *from, size_t max,
     return 0;
 }
 
-static int struct_from(const struct proto_type *type, const void *message,
-                       struct arena *a, void *out, struct err *err);
-
-static int value_from(const struct proto_field *f, ProtobufCType type, const void *from,
-                      struct arena *a, void *out, struct err *err)
-{
-    const ProtobufCBinaryData *bytes = from;
-    struct span *text = out;
-    switch (type) {
-    case PROTOBUF_C_TYPE_BOOL:
-        *(bool *)out = *(const protobuf_c_boolean *)from;
-        return 0;
-    case PROTOBUF_C_TYPE_INT32:
-        *(int32_t *)out = *(const int32_t *)from;
-        return *(int32_t *)out < 0
-                   ? err_set(err, ERR_INVALID, "negative number %d", *(int32_t *)out)
-                   : 0;
-    case PROTOBUF_C_TYPE_MESSAGE:
-        from = *(void *const *)from;
-        return from ? struct_from(f->type, from, a, out, err) : 0;
-    default:
-        *text = arena_copy(a, (struct span){(const char *)bytes->data, bytes->len});
-        return check_text(*text, err);
-    }
-}
-
-static int struct_from(const struct proto_type *type, const void *message,
-                       struct arena *a, void *out, struct err *err)
-{
-    const char *m = message;
-    memset(out, 0, type->size);
-    for (unsigned i = 0; i < type->wire->n_fields; i++) {
-        const struct proto_field *f = &type->fields[i];
-        const ProtobufCFieldDescriptor *d = &type->wire->fields[i];
-        const char *from = m + d->offset;
-        char *to = (char *)out + f->at;
-        size_t n = 1, size = f->type ? sizeof(void *) : sizeof(ProtobufCBinaryData);
-        if (d->label == PROTOBUF_C_LABEL_REPEATED) {
-            from = *(void *const *)(const void *)from;
-            n = *(const size_t *)(const void *)(m + d->quantifier_offset);
-            char *items = arena_zalloc(a, n * item_size(f));
-            *(struct list *)(void *)to = (struct list){items, n};
-            to = items;
-        }
-        for (size_t k = 0; k < n; k++)
-            if (value_from(f, d->type, from + k * size, a, to + k * item_size(f), err))
-                return wrap(d, k, err);
-    }
-    return 0;
-}
-
 int proto_decode(const struct proto_type *type, struct span bytes, struct arena *a,
                  void *to, struct err *err)
 {
@@ -198,8 +160,9 @@ int proto_decode(const struct proto_type *type, struct span bytes, struct arena 
     ProtobufCMessage *message = protobuf_c_message_unpack(
         type->wire, &allocator, bytes.n, (const uint8_t *)(bytes.p ? bytes.p : ""));
     int rc;
+    memset(to, 0, type->size);
     if (message)
-        rc = struct_from(type, message, a, to, err);
+        rc = copy_message(type, (char *)message, to, false, a, err);
     else if (u.is_exceeded)
         rc = err_set(err, ERR_TOO_LARGE,
                      "message of %zu bytes needs more than %zu bytes of memory", bytes.n,

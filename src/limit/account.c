@@ -128,19 +128,32 @@ bool account_begin(struct account *a)
     return a->process->closed || is_last(a) || find_context(a);
 }
 
+bool account_try(struct account *a, uint64_t bytes)
+{
+    bool done = process_reserve(a->process, a->card, bytes);
+    for (int share = 0; share < 2 && !done; share++) {
+        pool_settle(a->process, a->card, true);
+        graph_trim(a->process, a->card, share);
+        done = process_reserve(a->process, a->card, bytes);
+    }
+    a->bytes += done ? bytes : 0;
+    a->under_way += done;
+    return done;
+}
+
 CUresult account_reserve(struct account *a, uint64_t bytes)
 {
-    if (!process_reserve(a->process, a->card, bytes)) {
-        pool_settle(a->process, a->card, true);
-        graph_trim(a->process, a->card);
-        if (!process_reserve(a->process, a->card, bytes)) {
-            if (a->refusal == CUDA_ERROR_OUT_OF_MEMORY)
-                process_refused(a->process, a->card);
-            return a->refusal;
-        }
-    }
-    a->bytes += bytes;
-    return CUDA_SUCCESS;
+    if (account_try(a, bytes))
+        return CUDA_SUCCESS;
+    if (a->refusal == CUDA_ERROR_OUT_OF_MEMORY)
+        process_refused(a->process, a->card);
+    return a->refusal;
+}
+
+void account_landed(struct account *a)
+{
+    a->process->under_way -= a->under_way;
+    a->under_way = 0;
 }
 
 void account_gone(struct process *p, const struct entry *e)
@@ -171,6 +184,7 @@ struct entry *account_add(const struct account *a, enum kind kind, uint64_t key)
 CUresult account_end(struct account *a, CUresult rc, enum kind kind, const uint64_t *key)
 {
     sys_lock(&a->process->lock);
+    account_landed(a);
     if (rc != CUDA_SUCCESS)
         process_release_locked(a->process, a->card, a->bytes);
     else if (!account_add(a, kind, *key))
@@ -194,12 +208,14 @@ bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key)
     struct process *p = account_process();
     if (!p)
         return false;
-    sys_lock(&p->lock);
+    process_enter(p);
     struct entry *e = table_find(&p->table, kind, key);
     if (e) {
         *taken = *e;
         table_remove(&p->table, e);
     }
+    p->under_way -= !e;
+    p->freeing += e != NULL;
     sys_unlock(&p->lock);
     return e != NULL;
 }
@@ -210,6 +226,8 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
     if (!p)
         return rc;
     sys_lock(&p->lock);
+    p->under_way--;
+    p->freeing--;
     if (rc != CUDA_SUCCESS) {
         struct entry *e = table_add(&p->table, taken->kind, taken->key);
         if (e)
@@ -257,10 +275,12 @@ CUresult account_change(enum call call, const uint64_t *words, limit_then *then)
     struct process *p = account_process();
     if (!p)
         return resolve_call(call, words);
-    sys_lock(&p->lock);
+    sys_lock(&p->change_lock);
     CUresult rc = resolve_call(call, words);
+    sys_lock(&p->lock);
     if (rc == CUDA_SUCCESS)
         then(p, words);
     sys_unlock(&p->lock);
+    sys_unlock(&p->change_lock);
     return rc;
 }

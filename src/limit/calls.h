@@ -46,10 +46,10 @@
     HOOK(cuMemUnmap, 10020, account_change, vmm_unmapped)                                \
     HOOK(cuMemRetainAllocationHandle, 11000, account_change, vmm_retained)               \
     HOOK(cuMemExportToShareableHandle, 10020, account_change, vmm_exported)              \
-    HOOK(cuMemImportFromShareableHandle, 10020, account_record, vmm_imported)            \
+    HOOK(cuMemImportFromShareableHandle, 10020, account_change, vmm_imported)            \
     HOOK(cuMemMapArrayAsync, 11010, account_change, vmm_tiled)                           \
     HOOK(cuMemMapArrayAsync_ptsz, 11010, account_change, vmm_tiled)                      \
-    HOOK(cuMulticastCreate, 12010, account_record, vmm_multicast)                        \
+    HOOK(cuMulticastCreate, 12010, account_change, vmm_multicast)                        \
     HOOK(cuMulticastBindMem, 12010, vmm_bind_handle, 1)                                  \
     HOOK(cuMulticastBindMem_v2, 13010, vmm_bind_handle, 2)                               \
     HOOK(cuMulticastBindAddr, 12010, vmm_bind_address, 1)                                \
@@ -93,6 +93,11 @@
     HOOK(cuCtxCreate_v4, 0, context_create, 3)                                           \
     HOOK(cuCtxDestroy, 2000, context_destroy)                                            \
     HOOK(cuCtxDestroy_v2, 4000, context_destroy)                                         \
+    HOOK(cuCtxDetach, 2000, context_destroy)                                             \
+    HOOK(cuGLCtxCreate, 2000, context_create, 2)                                         \
+    HOOK(cuGLCtxCreate_v2, 3020, context_create, 2)                                      \
+    HOOK(cuVDPAUCtxCreate, 3010, context_create, 2)                                      \
+    HOOK(cuVDPAUCtxCreate_v2, 3020, context_create, 2)                                   \
     HOOK(cuDevicePrimaryCtxRetain, 7000, context_retain, 1)                              \
     HOOK(cuDevicePrimaryCtxRelease, 7000, context_release)                               \
     HOOK(cuDevicePrimaryCtxRelease_v2, 11000, context_release)                           \
@@ -134,13 +139,18 @@
     REAL(cuDeviceGetDefaultMemPool)                                                      \
     REAL(cuDeviceGetCount)                                                               \
     REAL(cuStreamGetCtx)                                                                 \
+    REAL(cuStreamGetCtx_v2)                                                              \
+    REAL(cuStreamGetDevice)                                                              \
+    REAL(cuCtxGetApiVersion)                                                             \
     REAL(cuCtxPushCurrent_v2)                                                            \
     REAL(cuCtxPopCurrent_v2)                                                             \
     REAL(cuCtxFromGreenCtx)                                                              \
     REAL(cuMemPoolGetAttribute)                                                          \
     REAL(cuDeviceGetMemPool)                                                             \
     REAL(cuStreamGetCaptureInfo_v2)                                                      \
+    REAL(cuStreamGetCaptureInfo_v3)                                                      \
     REAL(cuGraphNodeGetDependencies)                                                     \
+    REAL(cuGraphNodeGetDependencies_v2)                                                  \
     REAL(cuDeviceGetGraphMemAttribute)                                                   \
     REAL(cuCtxGetCurrent)                                                                \
     REAL(cuCtxGetDevice)                                                                 \

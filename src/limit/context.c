@@ -12,15 +12,20 @@
 
 /* -- what NVML shows -- */
 
-enum { LOOK_PROCESSES = 128, WAIT_MS = 20000 };
+enum { LOOK_PROCESSES = 128, WAIT_MS = 20000, TRIES = 3 };
 #define CONTEXT_MAX (2ull << 30) /* more is somebody else's allocation */
 
 /* A card at one moment. */
 struct look {
-    bool known;
-    uint64_t used; /* of the card, by all */
+    bool has_memory,
+        has_list;     /* a card that shares the memory of the host has a list only */
+    uint64_t used;    /* of the card, by all */
+    uint64_t counted; /* what this process had counted */
     unsigned n;
-    nvmlProcess_v2_t processes[LOOK_PROCESSES];
+    struct {
+        uint64_t used;
+        uint32_t pid;
+    } processes[LOOK_PROCESSES];
 };
 
 /* The dynamic linker can wait for a thread that waits for a context, so no lock is held. */
@@ -34,24 +39,69 @@ static void load_nvml(void)
         open("libnvidia-ml.so.1", 2 /* RTLD_NOW */);
 }
 
-static void look(struct look *l, const char *uuid)
+/*
+ * The processes of the card. The items of _v2 always had this layout, those of _v3 grew in some
+ * drivers (535.43 to 535.86). So there is room for larger ones, and how much of the room the driver
+ * wrote says how large they are. A list with a process that cannot be is none.
+ */
+static bool read_list(struct look *l, uint64_t device)
+{
+    enum { ITEM_WORDS = 8, PID_MAX = 1 << 22 };
+    static const uint64_t untouched = 0xa5a5a5a5a5a5a5a5u;
+    uint64_t room[LOOK_PROCESSES * ITEM_WORDS];
+    size_t end = sizeof room / sizeof *room;
+    unsigned n = LOOK_PROCESSES;
+    enum call list = resolve_real(CALL_nvmlDeviceGetComputeRunningProcesses_v2)
+                         ? CALL_nvmlDeviceGetComputeRunningProcesses_v2
+                         : CALL_nvmlDeviceGetComputeRunningProcesses_v3;
+    for (size_t i = 0; i < end; i++)
+        room[i] = untouched;
+    const uint64_t words[LIMIT_WORDS] = {device, WORD(&n), WORD(room)};
+    if (resolve_call(list, words) != NVML_SUCCESS || n > LOOK_PROCESSES)
+        return false;
+    while (end && room[end - 1] == untouched)
+        end--;
+    size_t items = n && end % n == 0 ? n : LOOK_PROCESSES; /* some clear the whole room */
+    size_t item = end / items;
+    if (n && (end % items || item < sizeof(nvmlProcess_v2_t) / sizeof *room))
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        const nvmlProcess_v2_t *p = (const void *)&room[i * item];
+        if (!p->pid || p->pid > PID_MAX)
+            return false;
+        l->processes[l->n].pid = p->pid;
+        l->processes[l->n].used = p->used;
+        l->n += p->used != UINT64_MAX; /* not available */
+    }
+    return true;
+}
+
+static const struct limit_file *file_of(const struct account *a)
+{
+    return a->process->cards[a->card].file;
+}
+
+static uint64_t counted(const struct account *a)
+{
+    return __atomic_load_n(&a->process->cards[a->card].used, __ATOMIC_RELAXED);
+}
+
+/* The caller holds process_quiet_begin. */
+static void look(struct look *l, const struct account *a)
 {
     uint64_t device;
-    nvmlMemory_t memory;
-    *l = (struct look){.known = false};
+    nvmlMemory_t memory[4]; /* the driver's can be larger */
+    *l = (struct look){.counted = counted(a)};
     if (DRIVER(nvmlInit_v2) != NVML_SUCCESS)
         return;
-    l->known =
-        DRIVER(nvmlDeviceGetHandleByUUID, WORD(uuid), WORD(&device)) == NVML_SUCCESS &&
-        DRIVER(nvmlDeviceGetMemoryInfo, device, WORD(&memory)) == NVML_SUCCESS;
-    l->used = l->known ? memory.used : 0;
-    enum call list = resolve_real(CALL_nvmlDeviceGetComputeRunningProcesses_v3)
-                         ? CALL_nvmlDeviceGetComputeRunningProcesses_v3
-                         : CALL_nvmlDeviceGetComputeRunningProcesses_v2;
-    const uint64_t words[LIMIT_WORDS] = {device, WORD(&l->n), WORD(l->processes)};
-    l->n = LOOK_PROCESSES;
-    if (!l->known || resolve_call(list, words) != NVML_SUCCESS)
-        l->n = 0;
+    if (DRIVER(nvmlDeviceGetHandleByUUID, WORD(file_of(a)->uuid), WORD(&device)) ==
+        NVML_SUCCESS) {
+        l->has_memory =
+            DRIVER(nvmlDeviceGetMemoryInfo, device, WORD(memory)) == NVML_SUCCESS;
+        l->used = l->has_memory ? memory->used : 0;
+        l->has_list = read_list(l, device);
+        l->n = l->has_list ? l->n : 0;
+    }
     DRIVER(nvmlShutdown);
 }
 
@@ -60,7 +110,7 @@ static uint64_t bytes_of(const struct look *l, uint32_t pid)
 {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < l->n; i++)
-        if (l->processes[i].pid == pid && l->processes[i].used != UINT64_MAX)
+        if (l->processes[i].pid == pid)
             bytes += l->processes[i].used;
     return bytes;
 }
@@ -73,93 +123,84 @@ static bool has(const struct look *l, uint32_t pid)
     return false;
 }
 
-/* The only process that was not there before, or 0. NVML's numbers are those of the host. */
-static uint32_t newcomer(const struct look *before, const struct look *after)
+/* Can this be the process that grew between the two? With its first memory on the card it is new
+ * in the list, later it is not. */
+static bool is_candidate(const struct look *before, const struct look *after,
+                         uint32_t pid, bool first)
 {
-    uint32_t pid = 0;
-    for (unsigned i = 0; i < after->n; i++)
-        if (!has(before, after->processes[i].pid)) {
-            if (pid && pid != after->processes[i].pid)
-                return 0;
-            pid = after->processes[i].pid;
-        }
-    return pid;
+    return first ? !has(before, pid)
+                 : bytes_of(after, pid) > bytes_of(before, pid) && has(before, pid);
 }
 
-/* The least that the context of this process can be, if it is not known which process it is: of
- * several newcomers any can be it, and what others took meanwhile is theirs. */
-static uint64_t least(const struct look *before, const struct look *after)
+/* Finds the number of this process: it is the only candidate. NVML's numbers are those of the
+ * host. What the process counts is at most what NVML shows for it. */
+static void find_pid(struct process *p, const struct look *before,
+                     const struct look *after, bool first)
 {
-    uint64_t newest = UINT64_MAX, others = 0;
+    uint32_t pid = 0;
+    for (unsigned i = 0; i < after->n && !p->nvml_pid; i++) {
+        uint32_t is = after->processes[i].pid;
+        if (is == pid || !is_candidate(before, after, is, first))
+            continue;
+        if (pid)
+            return;
+        pid = is;
+    }
+    if (pid && bytes_of(after, pid) >= before->counted && before->has_list)
+        p->nvml_pid = pid;
+}
+
+/* How much `after` is above `before`, less what this process counted meanwhile. */
+static uint64_t grown(uint64_t before, uint64_t after, const struct look *b,
+                      const struct look *a)
+{
+    return minus(plus(after, b->counted), plus(before, a->counted));
+}
+
+/* What this process took between the two, beside what it counted. `*sure`: NVML shows it for this
+ * process alone. Otherwise the least that it can be: of several candidates any can be this
+ * process, and what others took meanwhile is theirs. */
+static uint64_t own_growth(struct process *p, const struct look *before,
+                           const struct look *after, bool first, bool *sure)
+{
+    uint64_t least = UINT64_MAX, others = 0;
+    find_pid(p, before, after, first);
+    uint32_t own = p->nvml_pid;
+    *sure = own && before->has_list && has(after, own);
+    if (*sure)
+        return grown(bytes_of(before, own), bytes_of(after, own), before, after);
     for (unsigned i = 0; i < after->n; i++) {
         uint32_t pid = after->processes[i].pid;
-        if (has(before, pid))
-            others += minus(bytes_of(after, pid), bytes_of(before, pid));
+        uint64_t more = minus(bytes_of(after, pid), bytes_of(before, pid));
+        if (is_candidate(before, after, pid, first))
+            least = smaller(least, grown(0, more, before, after));
         else
-            newest = smaller(newest, bytes_of(after, pid));
+            others += more;
     }
-    return smaller(newest, minus(minus(after->used, before->used), others));
+    uint64_t card = after->has_memory && before->has_memory
+                        ? grown(before->used, after->used, before, after)
+                        : UINT64_MAX;
+    least = smaller(least, card == UINT64_MAX ? card : minus(card, others));
+    return least == UINT64_MAX ? 0 : least;
 }
 
 /* -- creation -- */
 
-struct creation {
-    struct account a;
-    struct look before;
-    uint64_t counted; /* what the process had before */
-    long lock;        /* of the pod, by a descriptor of the state */
-    bool locked;
-};
-
-static const struct limit_file *file_of(const struct account *a)
-{
-    return a->process->cards[a->card].file;
-}
-
-static uint64_t counted(const struct account *a)
-{
-    return __atomic_load_n(&a->process->cards[a->card].used, __ATOMIC_RELAXED);
-}
-
 /* Two contexts of a pod that are made at the same time could not be distinguished. A process that
- * was stopped meanwhile does not keep others from work. */
-static void lock_pod(struct creation *c)
+ * was stopped meanwhile does not keep others from work. The descriptor has the lock. */
+static long lock_pod(const struct account *a)
 {
-    c->lock = sys_open(c->a.process->cards[c->a.card].path, O_RDWR);
-    c->locked = false;
-    for (int ms = 0; c->lock >= 0 && !c->locked && ms < WAIT_MS; ms++) {
-        c->locked = sys_lock_byte(c->lock, LIMIT_SLOTS) >= 0;
-        if (!c->locked)
-            sys_sleep_ms(1);
-    }
+    long fd = sys_open(a->process->cards[a->card].path, O_RDWR);
+    for (int ms = 0; fd >= 0 && ms < WAIT_MS && sys_lock_byte(fd, LIMIT_SLOTS) < 0; ms++)
+        sys_sleep_ms(1);
+    return fd;
 }
 
-static CUresult creation_begin(struct creation *c)
+static void look_quietly(struct look *l, const struct account *a)
 {
-    LIMIT_RESERVE(&c->a, __atomic_load_n(&file_of(&c->a)->context, __ATOMIC_RELAXED));
-    lock_pod(c);
-    c->counted = counted(&c->a);
-    look(&c->before, file_of(&c->a)->uuid);
-    return CUDA_SUCCESS;
-}
-
-/* The bytes that the new context took. What other threads allocated meanwhile is not part. */
-static uint64_t measure(struct creation *c)
-{
-    struct process *p = c->a.process;
-    struct look after = {.known = false};
-    if (c->before.known)
-        look(&after, file_of(&c->a)->uuid);
-    if (!after.known)
-        return c->a.bytes;
-    if (!p->nvml_pid)
-        p->nvml_pid = newcomer(&c->before, &after);
-    uint64_t bytes =
-        minus(bytes_of(&after, p->nvml_pid), bytes_of(&c->before, p->nvml_pid));
-    if ((!p->nvml_pid || !bytes) && c->locked)
-        bytes = least(&c->before, &after);
-    bytes = minus(bytes, minus(counted(&c->a), c->counted));
-    return bytes && bytes <= CONTEXT_MAX ? bytes : c->a.bytes;
+    process_quiet_begin(a->process);
+    look(l, a);
+    process_quiet_end(a->process);
 }
 
 /* Says in the slot how much of its use are contexts. Locked. */
@@ -172,28 +213,71 @@ static void count_context(struct process *p, int card, uint64_t more, uint64_t l
         __atomic_store_n(&s->slots[c->slot].context, c->contexts, __ATOMIC_RELAXED);
 }
 
-/* `destroy` destroys it again, with `handle`. */
-static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
-                             enum call destroy, uint64_t handle)
+static bool has_context(struct process *p, int card)
 {
-    struct account *a = &c->a;
+    bool is = false;
+    sys_lock(&p->lock);
+    for (struct entry *e = NULL; (e = table_next(&p->table, e)) && !is;)
+        is = e->kind == KIND_CONTEXT && e->card == card;
+    sys_unlock(&p->lock);
+    return is;
+}
+
+/* Makes a context and measures it. One that does not fit is destroyed with `destroy`. If what was
+ * measured can be a neighbor's, it is made again: the least counts. cuCtxDestroy_v2: the first
+ * parameter is where the driver writes the context, otherwise the primary one of the device is
+ * made. The caller holds context_lock. Writes the context. */
+static CUresult create(struct account *a, enum call call, const uint64_t *words,
+                       enum call destroy, CUdevice device, uint64_t *key)
+{
     struct process *p = a->process;
-    uint64_t bytes = rc == CUDA_SUCCESS ? measure(c) : a->bytes;
-    if (bytes > a->bytes && account_reserve(a, bytes - a->bytes) != CUDA_SUCCESS) {
-        resolve_call(destroy, (const uint64_t[LIMIT_WORDS]){handle});
+    struct look before, after;
+    uint64_t least = UINT64_MAX;
+    bool sure = false, fits = false, first = !has_context(p, a->card);
+    LIMIT_RESERVE(a, __atomic_load_n(&file_of(a)->context, __ATOMIC_RELAXED));
+    sys_lock(&p->lock);
+    account_landed(a);
+    sys_unlock(&p->lock);
+    long lock = lock_pod(a);
+    CUresult rc = CUDA_SUCCESS;
+    for (int i = 0; i < TRIES && !fits && !sure; i++) {
+        look_quietly(&before, a);
+        rc = resolve_call(call, words);
+        if (rc != CUDA_SUCCESS)
+            break;
+        uint64_t made = *key = destroy == CALL_cuDevicePrimaryCtxRelease_v2
+                                   ? (uint64_t)device
+                                   : word_at(words[0]);
+        /* The handle of the primary context, which is active now. */
+        if (destroy != CALL_cuCtxDestroy_v2 &&
+            DRIVER(cuDevicePrimaryCtxRetain, WORD(key), device) == CUDA_SUCCESS)
+            DRIVER(cuDevicePrimaryCtxRelease_v2, device);
+        look_quietly(&after, a);
+        sure = !(before.has_memory || before.has_list) ||
+               !(after.has_memory || after.has_list);
+        if (sure && !a->bytes)
+            process_uncounted(p, LIMIT_UNCOUNTED, "NVML: how large a context is");
+        uint64_t bytes = sure ? a->bytes : own_growth(p, &before, &after, first, &sure);
+        least = smaller(least, bytes && bytes <= CONTEXT_MAX ? bytes : a->bytes);
+        fits = least <= a->bytes || account_try(a, least - a->bytes);
+        if (!fits)
+            resolve_call(destroy, (const uint64_t[LIMIT_WORDS]){made});
+    }
+    if (rc == CUDA_SUCCESS && !fits) {
+        process_refused(p, a->card);
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (c->lock >= 0)
-        sys_close(c->lock);
-    a->context = key;
-    rc = account_end(a, rc, KIND_CONTEXT, &key);
+    if (lock >= 0)
+        sys_close(lock);
+    a->context = *key;
+    rc = account_end(a, rc, KIND_CONTEXT, key);
     sys_lock(&p->lock);
     struct entry *e =
-        rc == CUDA_SUCCESS ? table_find(&p->table, KIND_CONTEXT, key) : NULL;
+        rc == CUDA_SUCCESS ? table_find(&p->table, KIND_CONTEXT, *key) : NULL;
     if (e) {
-        process_release_locked(p, a->card, e->bytes - bytes);
-        e->bytes = bytes;
-        count_context(p, a->card, bytes, 0);
+        process_release_locked(p, a->card, e->bytes - least);
+        e->bytes = least;
+        count_context(p, a->card, least, 0);
     }
     sys_unlock(&p->lock);
     return rc;
@@ -202,22 +286,22 @@ static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
 /* The first parameter is where to write the context, word `at` the device. */
 CUresult context_create(enum call call, const uint64_t *words, int at)
 {
-    struct creation c;
-    if (!account_begin_device(&c.a, (CUdevice)words[at]))
+    struct account a;
+    uint64_t key = 0;
+    CUdevice device = (CUdevice)words[at];
+    if (!account_begin_device(&a, device))
         return resolve_call(call, words);
     load_nvml();
-    CUresult rc = creation_begin(&c);
-    if (rc != CUDA_SUCCESS)
-        return rc;
-    rc = resolve_call(call, words);
-    uint64_t key = rc == CUDA_SUCCESS ? word_at(words[0]) : 0;
-    return creation_end(&c, rc, key, CALL_cuCtxDestroy_v2, key);
+    sys_lock(&a.process->context_lock);
+    CUresult rc = create(&a, call, words, CALL_cuCtxDestroy_v2, device, &key);
+    sys_unlock(&a.process->context_lock);
+    return rc;
 }
 
 /* -- the end -- */
 
-/* The context and its memory are gone. Locked, also while the driver destroys it: the driver can
- * give the handle to another thread at once. */
+/* The context and its memory are gone. Locked. The caller holds context_lock over the driver's call
+ * too: the driver can give the handle to another thread at once. */
 static void ended(struct process *p, uint64_t context)
 {
     struct table *t = &p->table;
@@ -232,17 +316,27 @@ static void ended(struct process *p, uint64_t context)
     __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);
 }
 
+/* cuCtxDetach destroys a context that nobody else is attached to. */
 CUresult context_destroy(enum call call, const uint64_t *words)
 {
+    unsigned version;
     struct process *p = account_process();
     if (!p)
         return resolve_call(call, words);
+    sys_lock(&p->context_lock);
+    CUresult rc = resolve_call(call, words), is = rc;
+    if (call == CALL_cuCtxDetach && rc == CUDA_SUCCESS) {
+        is = DRIVER(cuCtxGetApiVersion, words[0], WORD(&version));
+        is = is == CUDA_ERROR_INVALID_CONTEXT || is == CUDA_ERROR_CONTEXT_IS_DESTROYED
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_CONTEXT;
+    }
     sys_lock(&p->lock);
-    CUresult rc = resolve_call(call, words);
-    if (words[0] && rc != CUDA_ERROR_INVALID_VALUE && rc != CUDA_ERROR_INVALID_CONTEXT &&
-        rc != CUDA_ERROR_NOT_INITIALIZED)
+    if (words[0] && is != CUDA_ERROR_INVALID_VALUE && is != CUDA_ERROR_INVALID_CONTEXT &&
+        is != CUDA_ERROR_NOT_INITIALIZED)
         ended(p, words[0]);
     sys_unlock(&p->lock);
+    sys_unlock(&p->context_lock);
     return rc;
 }
 
@@ -262,32 +356,25 @@ static bool is_counted(struct process *p, CUdevice device)
 CUresult context_retain(enum call call, const uint64_t *words, int at)
 {
     CUdevice device = (CUdevice)words[at];
-    bool green = call == CALL_cuGreenCtxCreate;
-    struct creation c;
+    struct account a;
     uint64_t key = 0;
-    if (device < 0 || device >= PROCESS_DEVICES || !account_begin_device(&c.a, device))
+    if (device < 0 || device >= PROCESS_DEVICES || !account_begin_device(&a, device))
         return resolve_call(call, words);
-    struct process *p = c.a.process;
+    struct process *p = a.process;
     if (!is_counted(p, device))
         load_nvml();
-    sys_lock(&p->primary_lock);
+    sys_lock(&p->context_lock);
     CUresult rc;
     if (is_counted(p, device)) {
         rc = resolve_call(call, words);
-    } else if ((rc = creation_begin(&c)) == CUDA_SUCCESS) {
-        rc = resolve_call(call, words);
-        /* The handle of the primary context, which is active now. */
-        if (rc == CUDA_SUCCESS &&
-            DRIVER(cuDevicePrimaryCtxRetain, WORD(&key), device) == CUDA_SUCCESS)
-            DRIVER(cuDevicePrimaryCtxRelease_v2, device);
-        uint64_t made =
-            green && rc == CUDA_SUCCESS ? word_at(words[0]) : (uint64_t)device;
-        rc = creation_end(
-            &c, rc, key,
-            green ? CALL_cuGreenCtxDestroy : CALL_cuDevicePrimaryCtxRelease_v2, made);
+    } else {
+        rc = create(&a, call, words,
+                    call == CALL_cuGreenCtxCreate ? CALL_cuGreenCtxDestroy
+                                                  : CALL_cuDevicePrimaryCtxRelease_v2,
+                    device, &key);
         p->primary[device] = rc == CUDA_SUCCESS ? key : 0;
     }
-    sys_unlock(&p->primary_lock);
+    sys_unlock(&p->context_lock);
     return rc;
 }
 
@@ -297,8 +384,7 @@ CUresult context_release(enum call call, const uint64_t *words)
     struct process *p = account_process();
     if (!p)
         return resolve_call(call, words);
-    sys_lock(&p->primary_lock);
-    sys_lock(&p->lock);
+    sys_lock(&p->context_lock);
     CUresult rc = resolve_call(call, words);
     for (CUdevice d = 0; d < PROCESS_DEVICES; d++) {
         unsigned flags;
@@ -307,12 +393,13 @@ CUresult context_release(enum call call, const uint64_t *words)
             DRIVER(cuDevicePrimaryCtxGetState, d, WORD(&flags), WORD(&active)) ==
                 CUDA_SUCCESS &&
             !active) {
+            sys_lock(&p->lock);
             ended(p, p->primary[d]);
             p->primary[d] = 0;
+            sys_unlock(&p->lock);
         }
     }
-    sys_unlock(&p->lock);
-    sys_unlock(&p->primary_lock);
+    sys_unlock(&p->context_lock);
     return rc;
 }
 
@@ -332,88 +419,77 @@ CUresult context_destroy_green(enum call call, const uint64_t *words)
     return context_release(call, words);
 }
 
-/* -- limits of a context: memory of the stack of all resident threads, and of the heap -- */
-
-enum { STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE, CONTEXT_LIMITS };
-enum { MULTIPROCESSORS = 16, THREADS_OF_MULTIPROCESSOR = 39 }; /* CUdevice_attribute */
-
-/* How many stacks the driver has room for: 0 if it does not say. */
-static uint64_t resident_threads(void)
-{
-    CUdevice device;
-    int processors = 0, threads = 0;
-    if (DRIVER(cuCtxGetDevice, WORD(&device)) != CUDA_SUCCESS ||
-        DRIVER(cuDeviceGetAttribute, WORD(&processors), MULTIPROCESSORS, device) !=
-            CUDA_SUCCESS ||
-        DRIVER(cuDeviceGetAttribute, WORD(&threads), THREADS_OF_MULTIPROCESSOR, device) !=
-            CUDA_SUCCESS)
-        return 0;
-    return (uint64_t)processors * (uint64_t)threads;
-}
-
-/* Parameters: limit, value. */
-CUresult context_set_limit(enum call call, const uint64_t *words)
-{
-    int limit = (int)words[0];
-    uint64_t value = words[1], before = 0;
-    struct account a;
-    if (limit < 0 || limit >= CONTEXT_LIMITS || !account_begin(&a) ||
-        DRIVER(cuCtxGetLimit, WORD(&before), limit) != CUDA_SUCCESS)
-        return resolve_call(call, words);
-    uint64_t each = limit == STACK_SIZE ? resident_threads() : 1;
-    uint64_t more = minus(value, before), less = minus(before, value);
-    LIMIT_RESERVE(&a, times(more, each));
-    CUresult rc = resolve_call(call, words);
-    struct process *p = a.process;
-    sys_lock(&p->lock);
-    /* The addresses of contexts are multiples of 8. */
-    struct entry *e = rc == CUDA_SUCCESS ? table_add(&p->table, KIND_SETTING,
-                                                     a.context | (unsigned)limit)
-                                         : NULL;
-    if (!e) {
-        process_release_locked(p, a.card, a.bytes);
-    } else {
-        less = smaller(less * each, e->bytes);
-        process_release_locked(p, a.card, less);
-        e->bytes += a.bytes - less;
-        e->card = a.card;
-        e->context = a.context;
-    }
-    sys_unlock(&p->lock);
-    return rc;
-}
-
-/* -- modules: their variables -- */
+/* -- what the driver places unasked: measured as the difference on the card -- */
 
 /*
  * The size of an image says nothing about its variables, which the driver places when the module
  * is loaded. What the card has less afterwards is counted, except what this process counted
- * meanwhile. Neighbors allocate too, so that a large difference is compared with what NVML shows
- * for this process; if NVML lists processes and it is not known which one this is, it does not count.
+ * meanwhile. Neighbors allocate and free too: a difference that is large or negative is undone and
+ * made again, and then NVML's answer for this process alone counts. If NVML does not know which
+ * process this is, the least of several differences does.
  */
 
 enum { SURELY_OWN = 8 << 20 };
 
-static uint64_t available(void)
+/* What the card has left, and how much this process counts. */
+static bool available(const struct account *a, struct look *l, bool with_list,
+                      uint64_t *now)
 {
-    size_t now = 0, total;
-    return DRIVER(cuMemGetInfo_v2, WORD(&now), WORD(&total)) == CUDA_SUCCESS ? now : 0;
+    size_t total;
+    process_quiet_begin(a->process);
+    *l = (struct look){.counted = counted(a)};
+    if (with_list)
+        look(l, a);
+    bool said = DRIVER(cuMemGetInfo_v2, WORD(now), WORD(&total)) == CUDA_SUCCESS;
+    process_quiet_end(a->process);
+    return said;
 }
 
-/* The bytes of the variables. `had`: what was available and counted before. */
-static uint64_t taken(const struct account *a, uint64_t had, uint64_t had_counted)
+/* Calls the driver, and reserves what it placed. What does not fit is undone. undo_words: NULL for
+ * the handle that the driver wrote to the first parameter. */
+static CUresult place(struct account *a, enum call call, const uint64_t *words,
+                      enum call undo, const uint64_t *undo_words)
 {
-    uint64_t bytes = minus(minus(had, available()), minus(counted(a), had_counted));
-    uint32_t pid = a->process->nvml_pid;
-    struct look now;
-    if (bytes <= SURELY_OWN)
-        return bytes;
-    load_nvml();
-    look(&now, file_of(a)->uuid);
-    if (now.n && !pid) /* the rest is what scv-agent corrects */
-        return SURELY_OWN;
-    uint64_t own = minus(bytes_of(&now, pid), counted(a));
-    return has(&now, pid) && own < bytes ? own : bytes;
+    struct process *p = a->process;
+    struct look before, after;
+    uint64_t had = 0, now = 0, least = UINT64_MAX;
+    bool sure = false, with_list = false, fits = false;
+    CUresult rc = CUDA_SUCCESS;
+    LIMIT_RESERVE(a, 0); /* refuses a card without a limit before it is used */
+    sys_lock(&p->lock);
+    account_landed(a);
+    sys_unlock(&p->lock);
+    for (int i = 0; i < TRIES && !fits && !sure; i++) {
+        bool said = available(a, &before, with_list, &had);
+        if ((rc = resolve_call(call, words)) != CUDA_SUCCESS)
+            break;
+        said = available(a, &after, with_list, &now) && said;
+        uint64_t more = grown(now, had, &before, &after);
+        bool rose = said && plus(had, before.counted) >= plus(now, after.counted);
+        bool usual = rose && more <= SURELY_OWN;
+        uint64_t own = with_list ? own_growth(p, &before, &after, false, &sure) : 0;
+        if (sure || rose)
+            least = sure ? own : smaller(least, more);
+        if (!i && !usual) {
+            load_nvml();
+            look_quietly(&after, a);
+            with_list = after.n > 0;
+        }
+        if (usual || sure || i == TRIES - 1 || ((i || !with_list) && (rose || !said))) {
+            fits = account_try(a, least == UINT64_MAX ? 0 : least);
+            if (fits && !said && !sure)
+                process_uncounted(p, LIMIT_UNCOUNTED, "cuMemGetInfo_v2");
+        }
+        if (!fits) {
+            const uint64_t made[LIMIT_WORDS] = {undo_words ? 0 : word_at(words[0])};
+            resolve_call(undo, undo_words ? undo_words : made);
+        }
+    }
+    if (rc == CUDA_SUCCESS && !fits) {
+        process_refused(p, a->card);
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return rc;
 }
 
 /* The first parameter is where to write the module or library. */
@@ -422,15 +498,91 @@ CUresult context_load(enum call call, const uint64_t *words, int unload)
     struct account a;
     if (!account_begin(&a))
         return resolve_call(call, words);
-    LIMIT_RESERVE(&a, 0); /* refuses a card without a limit before it is used */
-    uint64_t had_counted = counted(&a), had = available();
-    CUresult rc = resolve_call(call, words);
-    uint64_t bytes = rc == CUDA_SUCCESS ? taken(&a, had, had_counted) : 0;
-    if (!bytes)
-        return rc;
-    if (account_reserve(&a, bytes) != CUDA_SUCCESS) {
-        resolve_call((enum call)unload, (const uint64_t[LIMIT_WORDS]){word_at(words[0])});
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = place(&a, call, words, (enum call)unload, NULL);
+    if (a.under_way)
+        rc = account_end(&a, rc, KIND_MODULE, (const uint64_t *)words[0]);
+    return rc;
+}
+
+/* -- limits of a context: memory of the stack of all resident threads, of the heap, and of launches
+ * by kernels -- */
+
+enum {
+    STACK_SIZE,
+    PRINTF_FIFO_SIZE,
+    MALLOC_HEAP_SIZE,
+    SYNC_DEPTH,
+    PENDING_LAUNCHES,
+    CONTEXT_LIMITS
+};
+enum { MULTIPROCESSORS = 16, THREADS_OF_MULTIPROCESSOR = 39 }; /* CUdevice_attribute */
+
+/* How many stacks the driver has room for. */
+static uint64_t resident_threads(struct process *p)
+{
+    CUdevice device;
+    int processors = 0, threads = 0;
+    if (DRIVER(cuCtxGetDevice, WORD(&device)) != CUDA_SUCCESS ||
+        DRIVER(cuDeviceGetAttribute, WORD(&processors), MULTIPROCESSORS, device) !=
+            CUDA_SUCCESS ||
+        DRIVER(cuDeviceGetAttribute, WORD(&threads), THREADS_OF_MULTIPROCESSOR, device) !=
+            CUDA_SUCCESS)
+        process_uncounted(p, LIMIT_UNCOUNTED, "cuDeviceGetAttribute");
+    return (uint64_t)processors * (uint64_t)threads;
+}
+
+/* The memory of a limit. The addresses of contexts are multiples of 8. Locked. */
+static struct entry *setting(const struct account *a, int limit)
+{
+    struct entry *e =
+        table_add(&a->process->table, KIND_SETTING, a->context | (unsigned)limit);
+    if (e) {
+        e->card = a->card;
+        e->context = a->context;
     }
-    return account_end(&a, rc, KIND_MODULE, (const uint64_t *)words[0]);
+    return e;
+}
+
+/* Parameters: limit, value. The driver does not say what launches by kernels take: a value above
+ * all before is measured. */
+CUresult context_set_limit(enum call call, const uint64_t *words)
+{
+    int limit = (int)words[0];
+    uint64_t value = words[1], before = 0, less = 0;
+    struct account a;
+    CUresult rc;
+    if (limit < 0 || limit >= CONTEXT_LIMITS || !account_begin(&a))
+        return resolve_call(call, words);
+    struct process *p = a.process;
+    if (DRIVER(cuCtxGetLimit, WORD(&before), limit) != CUDA_SUCCESS) {
+        if ((rc = resolve_call(call, words)) == CUDA_SUCCESS)
+            process_uncounted(p, LIMIT_UNCOUNTED, "cuCtxGetLimit");
+        return rc;
+    }
+    if (limit < SYNC_DEPTH) {
+        uint64_t each = limit == STACK_SIZE ? resident_threads(p) : 1;
+        LIMIT_RESERVE(&a, times(minus(value, before), each));
+        less = times(minus(before, value), each);
+        rc = resolve_call(call, words);
+    } else {
+        sys_lock(&p->lock);
+        struct entry *e = setting(&a, limit);
+        bool higher = value > before && (!e || value > e->at);
+        sys_unlock(&p->lock);
+        const uint64_t back[LIMIT_WORDS] = {words[0], before};
+        rc = higher ? place(&a, call, words, call, back) : resolve_call(call, words);
+    }
+    sys_lock(&p->lock);
+    account_landed(&a);
+    struct entry *e = rc == CUDA_SUCCESS ? setting(&a, limit) : NULL;
+    if (!e) {
+        process_release_locked(p, a.card, a.bytes);
+    } else {
+        less = smaller(less, e->bytes);
+        process_release_locked(p, a.card, less);
+        e->bytes += a.bytes - less;
+        e->at = value > e->at ? value : e->at;
+    }
+    sys_unlock(&p->lock);
+    return rc;
 }

@@ -18,6 +18,7 @@ enum {
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_INITIALIZED = 3,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
     CUDA_ERROR_NOT_SUPPORTED = 801,
 };
 
@@ -58,13 +59,13 @@ typedef struct {
 typedef struct {
     int type;
     uint64_t array;    /* or a mipmapped one */
-    uint64_t place[5]; /* level or mip tail, layer, offsets and extents */
+    uint64_t place[5]; /* CU_MIPTAIL or a level; see place_of in vmm.c */
     int operation, handle_type;
     uint64_t handle;
     unsigned long long offset;
     unsigned devices, flags, reserved[2];
 } CUarrayMapInfo;
-enum { CU_OPERATION_MAP = 1 };
+enum { CU_OPERATION_MAP = 1, CU_MIPTAIL = 1 };
 _Static_assert(sizeof(CUarrayMapInfo) == 96, "layout");
 typedef struct {
     int type, handle_types;
@@ -89,10 +90,15 @@ typedef struct {
         long long room[29];
         CUallocNode alloc;
         uint64_t freed;
+        struct {
+            uint64_t graph;
+            int ownership; /* CUDA 12.9; before, bytes of 0 */
+        } child;
     };
     long long reserved2;
 } CUnodeParams;
-enum { CU_NODE_MEM_ALLOC = 10, CU_NODE_MEM_FREE = 11 };
+enum { CU_NODE_GRAPH = 4, CU_NODE_MEM_ALLOC = 10, CU_NODE_MEM_FREE = 11 };
+enum { CU_OWNERSHIP_MOVE = 1 };
 _Static_assert(sizeof(CUpoolProps) == 88 && sizeof(CUnodeParams) == 256, "layout");
 
 enum { CU_PROC_PER_THREAD_STREAM = 2 };

@@ -199,10 +199,17 @@ void *elf_next(const void *caller, const char *name, struct elf_library *from)
     return s.symbol;
 }
 
+bool elf_at(const void *address, struct elf_library *found)
+{
+    struct search s = {.caller = (uintptr_t)address};
+    bool is = dl_iterate_phdr && dl_iterate_phdr(visit_object, &s);
+    *found = s.found;
+    return is;
+}
+
 bool elf_own_path(char *into, uint32_t max)
 {
-    struct search s = {.caller = (uintptr_t)__ehdr_start};
+    struct elf_library l;
     into[0] = '\0';
-    return dl_iterate_phdr && dl_iterate_phdr(visit_object, &s) && s.found.path &&
-           text_add(into, max, s.found.path);
+    return elf_at(__ehdr_start, &l) && l.path && text_add(into, max, l.path);
 }

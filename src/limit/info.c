@@ -63,7 +63,8 @@ CUresult info_card(enum call call, const uint64_t *words, int version)
     struct process *p;
     int card;
     CUresult rc = resolve_pass(call, words);
-    if (rc != NVML_SUCCESS || !words[1] || !find_card(words[0], &p, &card))
+    if (rc != NVML_SUCCESS || !words[1] || resolve_nested() ||
+        !find_card(words[0], &p, &card))
         return rc;
     nvmlMemory_t m = {.total = version == 1 ? first->total : second->total};
     m.total = smaller(m.total, process_limit(p, card));
@@ -110,7 +111,8 @@ CUresult info_processes(enum call call, const uint64_t *words, int version)
     struct process *p;
     int card;
     unsigned *count = (unsigned *)words[1];
-    if (!resolve_real(call) || !count || !find_card(words[0], &p, &card))
+    if (resolve_nested() || !resolve_real(call) || !count ||
+        !find_card(words[0], &p, &card))
         return resolve_pass(call, words);
     if (version)
         return list_processes(p, card, count, (void *)words[2],

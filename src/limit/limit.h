@@ -34,11 +34,12 @@ enum kind {
     KIND_MAPPING, /* an address of cuMemMap. a: its memory; b: its size */
     KIND_TILE, /* of a sparse array. a: its memory; b: the array; at: a hash of its place */
     KIND_BOUND, /* to a multicast object. a: its memory; b: the object's; at: its offset */
-    KIND_GRAPH,  /* a graph with allocation nodes. a: its number */
-    KIND_EXEC,   /* an executable graph. a: the number of its graph */
-    KIND_NUMBER, /* the number of a graph. a: graphs and executable graphs with it */
+    KIND_GRAPH, /* a graph with allocation nodes. a: its number */
+    KIND_EXEC,  /* an executable graph. a: the number of its graph */
+    KIND_NUMBER, /* the number of a graph. a: graphs and executable graphs with it; b: freed
+                    bytes that no later node uses; at, bytes: sums of graph.c */
     KIND_NODE, /* an address of an allocation node. a: the number of its graph; b: its size
-                   until a node frees it */
+                   until a node frees it; at: what it counts in `graphs` of the card */
     KIND_FREED /* a node that frees one. a: the number; b: bytes that no later node uses */
 };
 
@@ -97,6 +98,9 @@ struct card {
     uint64_t kept; /* of `exported`: that this process holds no more, but others may */
     uint64_t reclaimed; /* when slots of ended processes were last emptied, in ticks */
     uint64_t used; /* `used` of the slot; the slot itself can be overwritten by anybody */
+    uint64_t graphs;   /* of `used`: allocation nodes */
+    bool graphs_share; /* see graph.c: graphs count by what the driver holds */
+    uint64_t graphs_held, graphs_state; /* what `graphs` was last made of: see graph.c */
     char path[PROCESS_PATH_MAX];
 };
 
@@ -107,13 +111,19 @@ struct process {
     uint32_t said; /* LIMIT_... said on standard error */
     uint32_t n_cards;
     struct card cards[LIMIT_CARDS + 1];
-    struct table table;                   /* under lock */
-    uint64_t next_number, next_memory;    /* under lock. Of graphs, of cuMemCreate */
+    struct table table;                /* under lock */
+    uint64_t next_number, next_memory; /* under lock. Of graphs, of cuMemCreate */
+    uint64_t graph_changes; /* under lock. How often what the graphs need changed */
     int32_t device_card[PROCESS_DEVICES]; /* under lock. 0: unknown; else 1 + card */
     uint64_t primary[PROCESS_DEVICES]; /* under lock. Primary contexts; 0: not active */
-    uint32_t primary_lock; /* before lock, while primary contexts are made and released */
-    uint32_t nvml_pid;     /* the number of this process in NVML; 0: not known */
-    uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
+    /* Locks that are taken before `lock`, and are held over calls of the driver: */
+    uint32_t context_lock; /* while contexts are made and destroyed */
+    uint32_t change_lock;  /* while handles and mappings get or lose memory */
+    uint32_t pool_lock;    /* while the driver's sizes are read and counted */
+    uint32_t under_way; /* under lock. Allocations and frees that began and did not end */
+    uint32_t freeing;   /* under lock. How many of these are frees */
+    uint32_t quiet;     /* under lock. Threads that measure, while none may begin */
+    uint32_t nvml_pid;  /* the number of this process in NVML; 0: not known */
     struct table pools; /* under lock. KIND_POOL, of which there are few */
     uint64_t imported;  /* under lock. Bytes of other processes' memory */
     uint64_t bound;     /* under lock. How many tiles and bindings there are */
@@ -127,7 +137,19 @@ struct process *process_get(void);
 /* Has the pod a limit? Takes no slot, for programs that do not use CUDA. */
 bool process_is_limited(void);
 
-/* Reserves bytes of a card for this process. Takes the lock. */
+/*
+ * What the driver takes unasked, as for a context, is measured: what is used before and after, less
+ * what was counted meanwhile. An allocation that is counted and not yet made, or made and not yet
+ * released, would spoil that. So each is under way from process_enter on until its end lowers
+ * `under_way`, and none is between process_quiet_begin and process_quiet_end. Only a free that waits
+ * for a kernel may be: it spoils nothing unless its memory goes between the two.
+ */
+/* An allocation or free begins. Takes the lock, which the caller releases. */
+void process_enter(struct process *p);
+void process_quiet_begin(struct process *p);
+void process_quiet_end(struct process *p);
+
+/* Reserves bytes of a card for this process. Takes the lock. True: an allocation is under way. */
 bool process_reserve(struct process *p, int card, uint64_t bytes);
 /* process_reserve while the caller holds the lock. */
 bool process_reserve_locked(struct process *p, int card, uint64_t bytes);
@@ -155,8 +177,9 @@ void process_import_locked(struct process *p, uint64_t before, uint64_t now);
 /* Counts an allocation that was refused in the end, and says why if it is not for its size. */
 void process_refused(struct process *p, int card);
 
-/* Says that a program got a function of the driver whose version the library does not know. */
-void process_unknown(struct process *p, const char *name);
+/* Says once that memory is not counted. LIMIT_UNKNOWN: a program got the function, whose version
+ * the library does not know. LIMIT_UNCOUNTED: the function does not answer. Takes the lock. */
+void process_uncounted(struct process *p, uint32_t reason, const char *name);
 
 /* The limit of the card now. */
 uint64_t process_limit(const struct process *p, int card);
@@ -244,7 +267,8 @@ struct account {
     int card;
     CUresult refusal; /* the answer if the bytes do not fit */
     uint64_t context;
-    uint64_t bytes; /* reserved so far */
+    uint64_t bytes;     /* reserved so far */
+    uint32_t under_way; /* of this allocation: see process_enter */
 };
 
 /* NULL: the pod has no limit, or the driver itself calls. */
@@ -256,8 +280,9 @@ bool account_begin(struct account *a);
 /* For a device. */
 bool account_begin_device(struct account *a, CUdevice device);
 
-/* CUDA_SUCCESS or the refusal. Before it refuses, it gives back what the pools and graphs of this
- * process hold without use. */
+/* Before it fails, it gives back what the pools and graphs of this process hold without use. */
+bool account_try(struct account *a, uint64_t bytes);
+/* The same. CUDA_SUCCESS or the refusal, which counts. */
 CUresult account_reserve(struct account *a, uint64_t bytes);
 /* The caller returns if the bytes do not fit. */
 #define LIMIT_RESERVE(a, bytes)                                                          \
@@ -271,6 +296,8 @@ CUresult account_reserve(struct account *a, uint64_t bytes);
  * entry (kind, *key), otherwise they are released. Returns rc, or CUDA_ERROR_OUT_OF_MEMORY if the
  * entry cannot be recorded: then the bytes count until the process ends. */
 CUresult account_end(struct account *a, CUresult rc, enum kind kind, const uint64_t *key);
+/* The allocation is not under way any more. Locked. */
+void account_landed(struct account *a);
 /* The entry, or NULL if it cannot be recorded. Locked. */
 struct entry *account_add(const struct account *a, enum kind kind, uint64_t key);
 
@@ -322,6 +349,10 @@ CUresult vmm_opened(CUresult rc, const uint64_t *at);
  * way to it have freed. It counts until its graph and
  * all executable graphs made of it are destroyed and the driver returned the memory of graphs
  * (cuDeviceGraphMemTrim, which the library calls before it refuses an allocation).
+ *
+ * Graphs that run one after the other use the same memory. How far, only the driver knows. Once the
+ * limit is reached, what it holds counts instead of the sum of the graphs, but at least what one
+ * graph needs at a time.
  */
 
 /* A whole allocation of a node of `bytes` that depends on the nodes `from`. `pointer`: where the
@@ -332,8 +363,11 @@ CUresult graph_alloc(enum call call, const uint64_t *words, struct account *a,
 /* A node of the graph frees the pointer. Locked. */
 void graph_freed(struct process *p, uint64_t graph, uint64_t pointer, uint64_t node);
 
-/* Returns the unused memory of graphs on a card. */
-void graph_trim(struct process *p, int card);
+/* Returns the unused memory of graphs on a card. share: from now on they count by what the driver
+ * holds. */
+void graph_trim(struct process *p, int card, bool share);
+/* Counts what the driver holds for graphs that share memory. */
+void graph_settle(struct process *p);
 
 /* -- handlers of hooks: see calls.h -- */
 
@@ -364,7 +398,7 @@ limit_then vmm_released, vmm_unmapped, vmm_retained, vmm_exported, vmm_imported,
     vmm_multicast, vmm_tiled, vmm_unbound, vmm_shared, vmm_closed, pool_got, pool_created,
     pool_destroyed, graph_added_free, graph_instantiated;
 CUresult account_record(enum call call, const uint64_t *words, limit_then *then);
-/* Locked before the call too, because another thread can get or release the same handle or address
+/* The same under change_lock, because another thread can get or release the same handle or address
  * as soon as the driver is done. */
 CUresult account_change(enum call call, const uint64_t *words, limit_then *then);
 
@@ -388,6 +422,9 @@ bool elf_find(const char *soname, struct elf_library *found);
 
 /* Is the address in an object with this DT_SONAME? There can be several copies. */
 bool elf_holds(const char *soname, const void *address);
+
+/* The object with the address. False: none has it. */
+bool elf_at(const void *address, struct elf_library *found);
 
 /* A function that the object exports, or NULL. */
 void *elf_symbol(const struct elf_library *l, const char *name);

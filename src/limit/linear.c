@@ -49,14 +49,8 @@ static const struct {
     {0xb1, 0xb1, 64, OF_ELEMENT}, {0xb2, 0xb2, 24, OF_ELEMENT},
     {0xb3, 0xb3, 48, OF_ELEMENT}, {0xb4, 0xb4, 24, OF_ELEMENT},
     {0xb5, 0xb5, 48, OF_ELEMENT}, {0x50, 0x50, 32, OF_ELEMENT},
+    {0x51, 0x51, 16, OF_ELEMENT}, {0x52, 0x52, 32, OF_ELEMENT}, /* 4:2:2 and 4:4:4 */
 };
-
-/* Normalized ones: 1, 2 or 4 channels of 8 or 16 bits, signed behind unsigned. */
-static uint64_t normalized_bits(int format)
-{
-    int i = format - 0xc0;
-    return i >= 0 && i < 12 ? (i / 3 % 2 ? 16u : 8u) << i % 3 : 0;
-}
 
 static uint64_t at_least_1(uint64_t n)
 {
@@ -66,7 +60,14 @@ static uint64_t at_least_1(uint64_t n)
 static uint64_t size_of(const CUarray3dDesc *d)
 {
     uint64_t width = at_least_1(d->width), height = at_least_1(d->height);
-    uint64_t bits = normalized_bits(d->format);
+    /* Normalized ones: 1, 2 or 4 channels of 8 or 16 bits, signed behind unsigned. Planes of CUDA
+     * 13.1: 4:2:0, 4:2:2 and 4:4:4, each of 8 and 16 bits. */
+    static const uint8_t planes[] = {12, 16, 24};
+    int normal = d->format - 0xc0, planar = d->format - 0x53;
+    uint64_t bits = normal >= 0 && normal < 12 ? (normal / 3 % 2 ? 16u : 8u) << normal % 3
+                    : planar >= 0 && planar < 12
+                        ? (uint64_t)planes[planar / 2 % 3] << planar % 2
+                        : 0;
     if (!bits) /* also the most that an unknown format takes */
         bits = times(32, at_least_1(d->channels));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)

@@ -21,12 +21,13 @@ static bool read_attribute(uint64_t pool, int which, uint64_t *value)
  * pool_lock: two threads must not count in another order than that in which they read. */
 static bool settle_locked(struct process *p, uint64_t pool, uint64_t done, bool force)
 {
-    bool fits = true;
+    bool fits = true, silent = false;
     uint64_t held;
     bool known = read_attribute(pool, CU_POOL_RESERVED_CURRENT, &held);
     sys_lock(&p->lock);
     struct entry *e = table_find(&p->pools, KIND_POOL, pool);
     if (e && e->card >= 0) {
+        silent = !known;
         e->a = minus(e->a, done);
         held = (known ? held : e->b) + e->a;
         if (held <= e->bytes)
@@ -38,6 +39,8 @@ static bool settle_locked(struct process *p, uint64_t pool, uint64_t done, bool 
         e->bytes = fits ? held : e->bytes;
     }
     sys_unlock(&p->lock);
+    if (silent)
+        process_uncounted(p, LIMIT_UNCOUNTED, "cuMemPoolGetAttribute");
     return fits;
 }
 
@@ -163,7 +166,9 @@ static CUresult request_begin(struct request *r)
     uint64_t unit = known ? known : USUAL_CHUNK;
     unit = unit < PAGE ? PAGE : unit;
     uint64_t pages = round_up(r->bytes, unit);
-    if (unit > PAGE || !process_reserve(p, r->a.card, pages)) {
+    bool done = unit == PAGE && process_reserve(p, r->a.card, pages);
+    r->a.under_way = done;
+    if (!done) {
         sys_lock(&p->pool_lock);
         r->in_room = has_room(r);
         if (r->in_room)
@@ -174,7 +179,9 @@ static CUresult request_begin(struct request *r)
         CUresult rc = CUDA_SUCCESS;
         if (unit == PAGE || known)
             rc = account_reserve(&r->a, pages);
-        else if (!process_reserve(p, r->a.card, pages)) /* perhaps it grows by less */
+        else if (process_reserve(p, r->a.card, pages))
+            r->a.under_way = 1;
+        else /* perhaps it grows by less */
             rc = account_reserve(&r->a, pages = round_up(r->bytes, PAGE));
         if (rc != CUDA_SUCCESS)
             return rc;
@@ -207,18 +214,23 @@ static bool record(const struct request *r, uint64_t pointer)
     return e != NULL;
 }
 
-static bool request_settle(const struct request *r, bool force)
+static bool request_settle(struct request *r, bool force)
 {
     struct process *p = r->a.process;
     if (!r->in_room)
         sys_lock(&p->pool_lock);
     bool fits = settle_locked(p, r->pool, r->held, force);
     sys_unlock(&p->pool_lock);
+    if (r->a.under_way) {
+        sys_lock(&p->lock);
+        account_landed(&r->a);
+        sys_unlock(&p->lock);
+    }
     return fits;
 }
 
 /* The driver answered rc. The pool may have taken more than was reserved. */
-static CUresult request_end(const struct request *r, CUresult rc, uint64_t pointer,
+static CUresult request_end(struct request *r, CUresult rc, uint64_t pointer,
                             uint64_t stream)
 {
     struct process *p = r->a.process;
@@ -240,40 +252,64 @@ static CUresult request_end(const struct request *r, CUresult rc, uint64_t point
 
 /* Is the stream being captured? Then the call becomes a node of this graph, which depends on
  * those of `capture`. */
-enum { CAPTURE_NODES = 8 };
+enum { CAPTURE_NODES = 64 };
 struct capture {
     uint64_t graph;
     uint64_t from[CAPTURE_NODES]; /* more are not looked at */
     size_t count;
 };
-static bool is_captured(uint64_t stream, struct capture *c)
+static bool is_captured(struct process *p, uint64_t stream, struct capture *c)
 {
     int status = 0;
     uint64_t id;
-    const uint64_t *from = NULL;
-    if (DRIVER(cuStreamGetCaptureInfo_v2, stream, WORD(&status), WORD(&id),
-               WORD(&c->graph), WORD(&from), WORD(&c->count)) != CUDA_SUCCESS ||
-        status != 1)
+    const uint64_t *from = NULL, *edges;
+    /* Without room for the data of edges, the driver refuses a capture that has some. */
+    CUresult rc =
+        resolve_real(CALL_cuStreamGetCaptureInfo_v3)
+            ? DRIVER(cuStreamGetCaptureInfo_v3, stream, WORD(&status), WORD(&id),
+                     WORD(&c->graph), WORD(&from), WORD(&edges), WORD(&c->count))
+            : DRIVER(cuStreamGetCaptureInfo_v2, stream, WORD(&status), WORD(&id),
+                     WORD(&c->graph), WORD(&from), WORD(&c->count));
+    if (rc == CUDA_ERROR_NOT_SUPPORTED || rc == CUDA_ERROR_NOT_INITIALIZED)
+        process_uncounted(p, LIMIT_UNCOUNTED, "cuStreamGetCaptureInfo");
+    if (rc != CUDA_SUCCESS || status != 1)
         return false;
     c->count = !from ? 0 : c->count < CAPTURE_NODES ? c->count : CAPTURE_NODES;
     memcpy(c->from, from, c->count * sizeof *from);
     return true;
 }
 
-/* Finds the card, and the pool unless the call names it: those of the stream's context, which
- * need not be the current one. False: the driver refuses the call, or there is no limit. */
-static bool request_find(struct request *r, uint64_t stream)
+/* Finds the card, and the pool unless the call names it: those of the stream's device, which need not
+ * be the current one. False: the driver refuses the call, or there is no limit, or `*rc` says why
+ * the card is not known. Streams of green contexts have no context for cuStreamGetCtx. */
+static bool request_find(struct request *r, uint64_t stream, CUresult *rc)
 {
-    uint64_t context = 0;
-    CUdevice device;
+    uint64_t context = 0, green;
+    CUdevice device = -1;
+    *rc = CUDA_SUCCESS;
     if (!account_process())
         return false;
     /* The special handles are streams of the current context. */
-    bool pushed = stream > CU_STREAM_PER_THREAD &&
-                  DRIVER(cuStreamGetCtx, stream, WORD(&context)) == CUDA_SUCCESS &&
-                  context && DRIVER(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-    bool found = account_begin(&r->a);
-    if (found && !r->pool && DRIVER(cuCtxGetDevice, WORD(&device)) == CUDA_SUCCESS &&
+    bool of_current = stream <= CU_STREAM_PER_THREAD, pushed = false, found;
+    if (!of_current) {
+        *rc = resolve_real(CALL_cuStreamGetCtx_v2)
+                  ? DRIVER(cuStreamGetCtx_v2, stream, WORD(&context), WORD(&green))
+                  : DRIVER(cuStreamGetCtx, stream, WORD(&context));
+        if (*rc == CUDA_SUCCESS)
+            *rc = DRIVER(cuCtxPushCurrent_v2, context);
+        pushed = *rc == CUDA_SUCCESS;
+    }
+    if (of_current || pushed) {
+        found = account_begin(&r->a);
+        if (DRIVER(cuCtxGetDevice, WORD(&device)) != CUDA_SUCCESS)
+            device = -1;
+    } else if (DRIVER(cuStreamGetDevice, stream, WORD(&device)) == CUDA_SUCCESS) {
+        *rc = CUDA_SUCCESS;
+        found = account_begin_device(&r->a, device);
+    } else {
+        return false;
+    }
+    if (found && !r->pool &&
         DRIVER(cuDeviceGetMemPool, WORD(&r->pool), device) != CUDA_SUCCESS)
         r->pool = 0;
     if (pushed)
@@ -295,13 +331,14 @@ CUresult pool_alloc(enum call call, const uint64_t *words, int flags)
     const uint64_t *pointer = (const uint64_t *)words[0];
     struct request r = {.bytes = words[1], .pool = named ? words[2] : 0};
     struct capture c;
-    if (!request_find(&r, stream))
-        return resolve_call(call, words);
-    if (is_captured(stream, &c))
-        return graph_alloc(call, words, &r.a, c.graph, r.bytes, c.from, c.count, pointer);
+    CUresult rc;
+    if (!request_find(&r, stream, &rc))
+        return rc == CUDA_SUCCESS ? resolve_call(call, words) : rc;
     if (!find_pool(&r))
         return resolve_call(call, words);
-    CUresult rc = request_begin(&r);
+    if (is_captured(r.a.process, stream, &c))
+        return graph_alloc(call, words, &r.a, c.graph, r.bytes, c.from, c.count, pointer);
+    rc = request_begin(&r);
     if (rc != CUDA_SUCCESS)
         return rc;
     rc = resolve_call(call, words);
@@ -330,7 +367,7 @@ CUresult pool_free(enum call call, const uint64_t *words, int flags)
     if (account_free_begin(&taken, KIND_LINEAR, words[0]))
         return account_free_end(&taken, resolve_pass(call, words));
     CUresult rc = resolve_pass(call, words);
-    if (rc == CUDA_SUCCESS && p && is_captured(stream_of(words[1], flags), &c) &&
+    if (rc == CUDA_SUCCESS && p && is_captured(p, stream_of(words[1], flags), &c) &&
         c.count == 1) {
         sys_lock(&p->lock);
         graph_freed(p, c.graph, words[0], c.from[0]);
@@ -393,7 +430,9 @@ CUresult pool_synchronize(enum call call, const uint64_t *words)
 {
     CUresult rc = resolve_pass(call, words);
     struct process *p = account_process();
-    if (p)
+    if (p) {
         pool_settle(p, -1, false);
+        graph_settle(p);
+    }
     return rc;
 }

@@ -11,6 +11,10 @@
 #define FIXED_FOLDER "/usr/local/gpushare/"
 
 enum phase { NEW, READY, OFF };
+/* A driver's call that lasts longer, or that a signal handler left, keeps nothing from work. A free
+ * waits for kernels that run, and is worth less of a wait. */
+enum { QUIET_MS = 2000, FREE_MS = 50 };
+enum { FEW_SLOTS = 16 };
 /* A state file is looked at again after so many ticks, about a millisecond; its locks, for what
  * a program only wants to know, after ten. */
 #if defined(__x86_64__)
@@ -135,9 +139,12 @@ static uint32_t open_card(const char *folder, uint32_t i, struct card *c)
         return reason;
     if (c->file->closed)
         return c->file->closed;
-    return file_path(c->path, folder, "state/", i)
-               ? slots_claim(c->path, &c->state, &c->slot, &c->claimed)
-               : LIMIT_NO_FILE;
+    if (!file_path(c->path, folder, "state/", i))
+        return LIMIT_NO_FILE;
+    reason = slots_claim(c->path, &c->state, &c->slot, &c->claimed);
+    if (!reason)
+        slots_reclaim(c->path, c->state);
+    return reason;
 }
 
 static void close_cards(struct process *p)
@@ -382,6 +389,9 @@ bool process_reserve_locked(struct process *p, int card, uint64_t bytes)
     uint64_t limit = minus(process_limit(p, card), extra_of(c));
     if (trouble_of(c) || bytes > UINT64_MAX - c->used)
         return false;
+    if (reserve_high(c->state) > c->slot + FEW_SLOTS &&
+        sys_ticks() - c->reclaimed > 100ull * RECLAIM_TICKS)
+        reclaim(c, c->state); /* each slot that is looked at costs a nanosecond */
     if (!reserve_add(c->state, c->slot, c->used, bytes, limit)) {
         reclaim(c, c->state);
         if (!reserve_add(c->state, c->slot, c->used, bytes, limit))
@@ -391,10 +401,45 @@ bool process_reserve_locked(struct process *p, int card, uint64_t bytes)
     return true;
 }
 
-bool process_reserve(struct process *p, int card, uint64_t bytes)
+void process_enter(struct process *p)
 {
     sys_lock(&p->lock);
+    for (int ms = 0; p->quiet && ms < QUIET_MS; ms++) {
+        sys_unlock(&p->lock);
+        sys_sleep_ms(1);
+        sys_lock(&p->lock);
+    }
+    p->under_way++;
+}
+
+void process_quiet_begin(struct process *p)
+{
+    sys_lock(&p->change_lock);
+    sys_lock(&p->lock);
+    p->quiet++;
+    for (int ms = 0; p->under_way && ms < QUIET_MS; ms++) {
+        if (p->under_way == p->freeing && ms >= FREE_MS)
+            break;
+        sys_unlock(&p->lock);
+        sys_sleep_ms(1);
+        sys_lock(&p->lock);
+    }
+    sys_unlock(&p->lock);
+}
+
+void process_quiet_end(struct process *p)
+{
+    sys_lock(&p->lock);
+    p->quiet--;
+    sys_unlock(&p->lock);
+    sys_unlock(&p->change_lock);
+}
+
+bool process_reserve(struct process *p, int card, uint64_t bytes)
+{
+    process_enter(p);
     bool done = process_reserve_locked(p, card, bytes);
+    p->under_way -= !done;
     sys_unlock(&p->lock);
     return done;
 }
@@ -428,17 +473,20 @@ void process_refused(struct process *p, int card)
         record(reason);
 }
 
-void process_unknown(struct process *p, const char *name)
+void process_uncounted(struct process *p, uint32_t reason, const char *name)
 {
+    if (__atomic_fetch_or(&p->said, reason, __ATOMIC_RELAXED) & reason)
+        return;
     sys_lock(&p->lock);
     for (uint32_t i = 0; i < p->n_cards; i++) {
         struct limit_state *s = state_of(&p->cards[i]);
         if (s)
-            __atomic_fetch_or(&s->reasons, LIMIT_UNKNOWN, __ATOMIC_RELAXED);
+            __atomic_fetch_or(&s->reasons, reason, __ATOMIC_RELAXED);
     }
     sys_unlock(&p->lock);
-    if (!(__atomic_fetch_or(&p->said, LIMIT_UNKNOWN, __ATOMIC_RELAXED) & LIMIT_UNKNOWN))
-        say("memory is not counted: unknown version of ", name);
+    say(reason == LIMIT_UNKNOWN ? "memory is not counted: unknown version of "
+                                : "memory is not counted: no answer of ",
+        name);
 }
 
 static const char *skip_prefix(const char *uuid)

@@ -52,6 +52,7 @@ static const char *const sonames[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
  * write the same values. There is no lock: fork would leave it to a child as it is. */
 static uintptr_t loaded_at[2];
 static void *real_calls[CALLS];
+static const char absent; /* whose address stands for a function that the driver lacks */
 
 static __thread int nested __attribute__((tls_model("initial-exec")));
 
@@ -68,25 +69,25 @@ static void load(int which)
         now.start == __atomic_load_n(&loaded_at[which], __ATOMIC_ACQUIRE))
         return;
     for (int i = 0; i < CALLS; i++)
-        if (hooks[i].nvml == which)
-            __atomic_store_n(&real_calls[i], elf_symbol(&now, hooks[i].symbol),
-                             __ATOMIC_RELEASE);
+        if (hooks[i].nvml == which) {
+            void *p = elf_symbol(&now, hooks[i].symbol);
+            __atomic_store_n(&real_calls[i], p ? p : (void *)&absent, __ATOMIC_RELEASE);
+        }
     __atomic_store_n(&loaded_at[which], now.start, __ATOMIC_RELEASE);
 }
 
+/* NULL: absent. */
 static void *known(int call)
 {
-    return __atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE);
+    void *p = __atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE);
+    return p == &absent ? NULL : p;
 }
 
 void *resolve_real(enum call call)
 {
-    void *p = known((int)call);
-    if (!p) {
+    if (!__atomic_load_n(&real_calls[call], __ATOMIC_ACQUIRE))
         load(hooks[call].nvml);
-        p = known((int)call);
-    }
-    return p;
+    return known((int)call);
 }
 
 CUresult resolve_pass(enum call call, const uint64_t *w)
@@ -158,7 +159,7 @@ static void *pass(const char *name, void *found)
     struct process *p =
         found && !resolve_nested() && elf_holds(sonames[0], found) ? process_get() : NULL;
     if (p)
-        process_unknown(p, name);
+        process_uncounted(p, LIMIT_UNKNOWN, name);
     return found;
 }
 
@@ -239,6 +240,19 @@ static bool answer_pseudo(const struct hook *h, void *handle, const char *name,
     return true;
 }
 
+/* With RTLD_NEXT, a library behind this one would get the C library's function, and with it those
+ * of the driver. A library that exports the name too calls on from there: it must not come back
+ * here. NULL: the C library answers. */
+static void *next_linker_hook(const char *name, const void *caller)
+{
+    struct elf_library l;
+    void *own = linker_hook(name);
+    return own && elf_at(caller, &l) && !elf_symbol(&l, name) &&
+                   elf_next(caller, name, &l) != own
+               ? own
+               : NULL;
+}
+
 void *resolve_dlsym(void *args[3], const void *caller)
 {
     static void *next;
@@ -248,6 +262,11 @@ void *resolve_dlsym(void *args[3], const void *caller)
     if (!real || !name)
         return (void *)(uintptr_t)real;
     const struct hook *h = hook_of(name);
+    void *own = handle == RTLD_NEXT ? next_linker_hook(name, caller) : NULL;
+    if (own) {
+        args[0] = own;
+        return NULL;
+    }
     if (handle == RTLD_NEXT || (handle == RTLD_DEFAULT && h)) {
         if (h && answer_pseudo(h, handle, name, caller, &args[0]))
             return NULL;
@@ -264,9 +283,13 @@ void *resolve_dlvsym(void *args[3], const void *caller)
     const char *name = args[1];
     void *(*real)(void *, const char *, const char *) =
         (__typeof__(real))next_of(&next, "dlvsym");
-    (void)caller;
-    if (!real || !name || args[0] == RTLD_NEXT || !is_ours(name))
+    if (!real || !name || !is_ours(name))
         return (void *)(uintptr_t)real;
+    if (args[0] == RTLD_NEXT) {
+        void *own = next_linker_hook(name, caller);
+        args[0] = own ? own : args[0];
+        return own ? NULL : (void *)(uintptr_t)real;
+    }
     args[0] = own_of(name, real(args[0], name, args[2]));
     return NULL;
 }
@@ -365,15 +388,6 @@ ENTRY(dlmopen);
 
 /* -- cuGetProcAddress -- */
 
-/* The function that `found` is the driver's for, or NULL. */
-static void *by_address(const void *found)
-{
-    for (int i = 0; i < CALLS; i++)
-        if (hooks[i].function && (known(i) == found || hooks[i].function == found))
-            return hooks[i].function;
-    return NULL;
-}
-
 static void *by_name(const char *name, int version, uint64_t flags)
 {
     const struct hook *best = NULL;
@@ -423,12 +437,15 @@ CUresult resolve_proc_address(enum call call, const uint64_t *words)
     if (!p)
         return rc;
     load(0);
-    void *own = by_address(*found);
+    void *own = NULL;
+    for (int i = 0; i < CALLS && !own; i++)
+        if (hooks[i].function && (known(i) == *found || hooks[i].function == *found))
+            own = hooks[i].function;
     if (!own && !(elf_find(sonames[0], &l) && elf_exports(&l, *found)) &&
         (version <= KNOWN_CUDA || is_known(call, words, *found)))
         own = by_name(name, version < KNOWN_CUDA ? version : KNOWN_CUDA, words[3]);
     if (!own)
-        process_unknown(p, name);
+        process_uncounted(p, LIMIT_UNKNOWN, name);
     *found = own ? own : *found;
     return rc;
 }

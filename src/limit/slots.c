@@ -144,16 +144,6 @@ static uint64_t start_time(void)
     return value;
 }
 
-static void describe_slot(struct limit_slot *slot)
-{
-    struct sys_file ns = {0};
-    sys_stat("/proc/self/ns/pid", &ns);
-    store_now(&slot->start_time, start_time());
-    store_now(&slot->namespace, ns.inode);
-    __atomic_store_n(&slot->version, LIMIT_VERSION, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&slot->pid, (uint32_t)sys_pid(), __ATOMIC_SEQ_CST);
-}
-
 static uint32_t take_slot(long fd, struct limit_state *s, uint32_t *slot)
 {
     for (uint32_t i = 0; i < LIMIT_SLOTS; i++) {
@@ -162,8 +152,14 @@ static uint32_t take_slot(long fd, struct limit_state *s, uint32_t *slot)
             continue;
         if (rc < 0)
             return LIMIT_NO_LOCKS;
-        empty_slot(&s->slots[i]);
-        describe_slot(&s->slots[i]);
+        struct limit_slot *own = &s->slots[i];
+        struct sys_file ns = {0};
+        sys_stat("/proc/self/ns/pid", &ns);
+        empty_slot(own);
+        store_now(&own->start_time, start_time());
+        store_now(&own->namespace, ns.inode);
+        __atomic_store_n(&own->version, LIMIT_VERSION, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&own->pid, (uint32_t)sys_pid(), __ATOMIC_SEQ_CST);
         uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST);
         while (high < i + 1 &&
                !__atomic_compare_exchange_n(&s->high, &high, i + 1, false,
@@ -190,26 +186,6 @@ bool state_is_there(const char *path, const struct sys_file *claimed)
             now.size >= (int64_t)sizeof(struct limit_state));
 }
 
-static struct limit_state *map_state(long fd)
-{
-    struct limit_state *s = sys_map_file(fd, sizeof *s, true);
-    if (s && sys_dont_fork(s, sizeof *s) < 0) {
-        sys_unmap(s, sizeof *s);
-        return NULL;
-    }
-    return s;
-}
-
-static uint32_t claim(long fd, struct limit_state **s, uint32_t *slot,
-                      struct sys_file *file)
-{
-    if (sys_fstat(fd, file) < 0 || file->size < (int64_t)sizeof **s)
-        return LIMIT_BAD_STATE;
-    if (!(*s = map_state(fd)))
-        return LIMIT_NO_MEMORY;
-    return state_is_sound(*s) ? take_slot(fd, *s, slot) : LIMIT_BAD_STATE;
-}
-
 uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
                      struct sys_file *file)
 {
@@ -217,7 +193,17 @@ uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
     long fd = sys_open(path, O_RDWR);
     if (fd < 0)
         return LIMIT_NO_FILE;
-    uint32_t reason = claim(fd, s, slot, file);
+    uint32_t reason = LIMIT_BAD_STATE;
+    if (sys_fstat(fd, file) >= 0 && file->size >= (int64_t)sizeof **s) {
+        *s = sys_map_file(fd, sizeof **s, true);
+        reason = !*s || sys_dont_fork(*s, sizeof **s) < 0 ? LIMIT_NO_MEMORY
+                 : state_is_sound(*s)                     ? take_slot(fd, *s, slot)
+                                                          : LIMIT_BAD_STATE;
+    }
+    if (reason == LIMIT_NO_SLOT) { /* another process holds the locks for a moment */
+        sys_sleep_ms(1);
+        reason = take_slot(fd, *s, slot);
+    }
     if (reason && *s) {
         sys_unmap(*s, sizeof **s);
         *s = NULL;
@@ -241,5 +227,13 @@ void slots_reclaim(const char *path, struct limit_state *s)
         if (sys_lock_byte(fd, i) >= 0)
             empty_slot(slot);
     }
+    /* While this process holds the locks of the last slots, nobody uses them. A process that takes
+     * one of them raises `high` afterwards. */
+    uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST), now = high;
+    while (high <= LIMIT_SLOTS && now && sys_lock_byte(fd, now - 1) >= 0)
+        now--;
+    if (now < high)
+        __atomic_compare_exchange_n(&s->high, &high, now, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
     sys_close(fd); /* with the locks taken here */
 }

@@ -86,9 +86,11 @@ CUresult vmm_create(enum call call, const uint64_t *words)
     uint64_t memory = next(a.process);
     CUresult rc = account_end(&a, resolve_call(call, words), KIND_MEMORY, &memory);
     if (rc == CUDA_SUCCESS) {
+        sys_lock(&a.process->change_lock);
         sys_lock(&a.process->lock);
         add_handle(a.process, word_at(words[0]), memory);
         sys_unlock(&a.process->lock);
+        sys_unlock(&a.process->change_lock);
     }
     return rc;
 }
@@ -148,13 +150,13 @@ void vmm_released(struct process *p, const uint64_t *words)
  * properties. */
 static int card_of(struct process *p, uint64_t handle)
 {
-    CUresult rc;
-    CUmemProp prop = {0};
-    if (DRIVER(cuMemGetAllocationPropertiesFromHandle, WORD(&prop), handle) !=
-            CUDA_SUCCESS ||
-        prop.location.type != CU_LOCATION_DEVICE)
+    CUmemProp prop[4] = {0}; /* the driver's can be larger */
+    CUresult rc = DRIVER(cuMemGetAllocationPropertiesFromHandle, WORD(prop), handle);
+    if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_INVALID_VALUE)
+        process_uncounted(p, LIMIT_UNCOUNTED, "cuMemGetAllocationPropertiesFromHandle");
+    if (rc != CUDA_SUCCESS || prop->location.type != CU_LOCATION_DEVICE)
         return -1;
-    return account_card(p, prop.location.id, &rc);
+    return account_card(p, prop->location.id, &rc);
 }
 
 /* Parameters: address, bytes, offset, handle, flags. */
@@ -165,17 +167,22 @@ CUresult vmm_map(enum call call, const uint64_t *words)
     int card = -1;
     if (!p)
         return resolve_call(call, words);
+    sys_lock(&p->change_lock);
     sys_lock(&p->lock);
     uint64_t memory = memory_of(p, words[3]);
     struct entry *e = table_find(&p->table, KIND_MEMORY, memory);
-    if (e && e->b & IMPORTED) {
-        known = e->at != PROCESS_UNKNOWN_SIZE ? e->at : 0;
-        card = bytes > known ? card_of(p, words[3]) : -1;
-    }
+    bool imported = e && e->b & IMPORTED;
+    known = imported && e->at != PROCESS_UNKNOWN_SIZE ? e->at : 0;
+    sys_unlock(&p->lock);
+    if (imported && bytes > known)
+        card = card_of(p, words[3]);
+    sys_lock(&p->lock);
     if (card >= 0)
         more = process_not_exported_locked(p, bytes - known);
     bool fits = !more || process_reserve_locked(p, card, more);
+    sys_unlock(&p->lock);
     CUresult rc = fits ? resolve_call(call, words) : CUDA_ERROR_OUT_OF_MEMORY;
+    sys_lock(&p->lock);
     if (rc == CUDA_SUCCESS && (e = refer(p, KIND_MAPPING, words[0], memory)))
         e->b = bytes;
     e = rc == CUDA_SUCCESS ? table_find(&p->table, KIND_MEMORY, memory) : NULL;
@@ -191,6 +198,7 @@ CUresult vmm_map(enum call call, const uint64_t *words)
         process_release_locked(p, card, more);
     }
     sys_unlock(&p->lock);
+    sys_unlock(&p->change_lock);
     if (!fits)
         process_refused(p, card);
     return rc;
@@ -241,11 +249,17 @@ void vmm_retained(struct process *p, const uint64_t *words)
 
 /* -- sparse arrays and multicast objects -- */
 
-static uint64_t hash(const void *bytes, size_t n)
+/* A hash of the place of a tile: of a level, eight numbers of 32 bits; of a mip tail, such a layer, and
+ * offset and size. What stands between them is undefined. */
+static uint64_t place_of(const uint64_t place[5])
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    bool is_tail = (uint32_t)place[0] == CU_MIPTAIL;
+    uint64_t h = is_tail;
+    for (int i = 1; i < (is_tail ? 4 : 5); i++) {
+        h = (h ^ (is_tail && i == 1 ? (uint32_t)place[i] : place[i])) *
+            0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
     return h >> 1; /* below UINT64_MAX */
 }
 
@@ -268,7 +282,7 @@ void vmm_tiled(struct process *p, const uint64_t *words)
 {
     const CUarrayMapInfo *list = (const void *)words[0];
     for (unsigned i = 0; i < (unsigned)words[1]; i++) {
-        uint64_t at = hash(list[i].place, sizeof list[i].place);
+        uint64_t at = place_of(list[i].place);
         uint64_t memory =
             list[i].operation == CU_OPERATION_MAP ? memory_of(p, list[i].handle) : 0;
         uint64_t key = bind(p, KIND_TILE, list[i].array, UINT64_MAX - 1, memory);
@@ -343,6 +357,7 @@ CUresult vmm_opened(CUresult rc, const uint64_t *at)
     if (!p)
         return rc;
     base_of(*at, &size);
+    sys_lock(&p->change_lock);
     sys_lock(&p->lock);
     struct entry *e = table_add(&p->table, KIND_OPENED, *at);
     if (e) {
@@ -351,6 +366,7 @@ CUresult vmm_opened(CUresult rc, const uint64_t *at)
         e->at = size;
     }
     sys_unlock(&p->lock);
+    sys_unlock(&p->change_lock);
     return rc;
 }
 

@@ -91,6 +91,12 @@ int64_t allocation_amount(const struct allocation *al)
     return n;
 }
 
+int64_t allocation_mib(const struct allocation *al, const struct allocation_card *card,
+                       int64_t unit_mib)
+{
+    return al->resource == IDS_SHARE ? al->slot_mib : (int64_t)card->n_units * unit_mib;
+}
+
 void allocation_set_fini(struct allocation_set *set)
 {
     for (size_t i = 0; i < set->n; i++)
@@ -135,11 +141,16 @@ void allocation_set_drop(struct allocation_set *set, struct allocation *al)
 /*
  *     {"version": 1, "node": "n1", "grants": [
  *     {"uid": "...", "namespace": "default", "pod": "p", "container": "c", "role": "app",
- *      "resource": "aliyun.com/gpu-mem", "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
- *     ]}
+ *      "resource": "aliyun.com/gpu-mem", "driverLimitMiB": 5120, "limitDevice": true,
+ *      "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
+ *     ], "slots": [...]}
+ *
+ * "slots" has the allocations of aliyun.com/gpu-share, with "slotMiB": 1.0 rejects a file with a
+ * resource in "grants" that it does not know, and ignores other members.
  */
 
 enum { VERSION = 1 };
+#define LIMIT_MAX_MIB (1LL << 40)
 
 static const char *const roles[] = {
     [CONTAINER_APP] = "app", [CONTAINER_SIDECAR] = "sidecar", [CONTAINER_INIT] = "init"};
@@ -180,6 +191,8 @@ struct reading {
 /* An allocation. Its cards come last, because they depend on the resource. */
 struct entry {
     struct span uid, ns, name, container, role, resource;
+    int64_t slot_mib, driver_limit_mib;
+    bool limit_device, limit_needed;
     struct allocation *al;   /* with the cards */
     struct reading *reading; /* NULL: it is written */
 };
@@ -249,7 +262,7 @@ static void write_cards(struct jwrite *w, const void *object)
     jwrite_array(w, "cards");
     for (size_t i = 0; i < al->n_cards; i++) {
         cleanup_buf struct buf units = {0};
-        if (al->resource == IDS_MEM)
+        if (al->resource != IDS_COUNT)
             add_units(&units, &al->cards[i]);
         fields_write(w, card_fields,
                      &(struct card_entry){al->cards[i].uuid, buf_span(&units),
@@ -265,32 +278,54 @@ static const struct field entry_fields[] = {
     {FIELD("grants[].", "container", entry, container)},
     {FIELD("grants[].", "role", entry, role)},
     {FIELD("grants[].", "resource", entry, resource)},
+    {FIELD("grants[].", "slotMiB", entry, slot_mib), .type = FIELD_NUMBER,
+     .max = LIMIT_MAX_MIB, .why = "is no size"},
+    {FIELD("grants[].", "driverLimitMiB", entry, driver_limit_mib), .type = FIELD_NUMBER,
+     .max = LIMIT_MAX_MIB, .why = "is no size"},
+    {FIELD("grants[].", "limitDevice", entry, limit_device), .type = FIELD_FLAG},
+    {FIELD("grants[].", "limitNeeded", entry, limit_needed), .type = FIELD_FLAG},
     {FIELD("grants[].", "cards", entry, uid), .type = FIELD_OTHER, .read = read_cards,
      .write = write_cards},
     FIELDS_END,
 };
 
-void allocation_set_write(struct buf *out, const struct allocation_set *set,
-                          struct span node)
+static void write_grants(struct jwrite *w, const struct allocation_set *set, bool slots)
 {
-    struct jwrite w = {.out = out};
-    jwrite_object(&w, NULL);
-    jwrite_i64(&w, "version", VERSION);
-    jwrite_str(&w, "node", node);
-    jwrite_array(&w, "grants");
+    jwrite_array(w, slots ? "slots" : "grants");
     for (size_t i = 0; i < set->n; i++) {
         struct allocation *al = set->items[i];
+        if ((al->resource == IDS_SHARE) != slots)
+            continue;
         const struct entry e = {.uid = al->uid,
                                 .ns = al->ns,
                                 .name = al->name,
                                 .container = al->container,
                                 .role = span_of(roles[al->role]),
                                 .resource = span_of(ids_resource_name(al->resource)),
+                                .slot_mib = al->slot_mib,
+                                .driver_limit_mib = al->driver_limit_mib,
+                                .limit_device = al->limit_device,
+                                .limit_needed = al->limit_needed,
                                 .al = al};
-        buf_addc(out, '\n');
-        fields_write(&w, entry_fields, &e);
+        buf_addc(w->out, '\n');
+        fields_write(w, entry_fields, &e);
     }
-    jwrite_array_end(&w);
+    jwrite_array_end(w);
+}
+
+void allocation_set_write(struct buf *out, const struct allocation_set *set,
+                          struct span node)
+{
+    struct jwrite w = {.out = out};
+    bool slots = false;
+    for (size_t i = 0; i < set->n; i++)
+        slots |= set->items[i]->resource == IDS_SHARE;
+    jwrite_object(&w, NULL);
+    jwrite_i64(&w, "version", VERSION);
+    jwrite_str(&w, "node", node);
+    write_grants(&w, set, false);
+    if (slots)
+        write_grants(&w, set, true);
     jwrite_object_end(&w);
     buf_addc(out, '\n');
 }
@@ -305,16 +340,22 @@ static void read_grant(struct field_reader *from, const struct field *f, void *a
         return;
     }
     fields_read(from, "grants[]", entry_fields, &e);
-    if (e.al)
-        allocation_set_put(&r->set, e.al);
-    else
+    if (!e.al) {
         jread_fail(from->j, f->where, "an allocation has no cards");
+        return;
+    }
+    e.al->slot_mib = e.slot_mib;
+    e.al->driver_limit_mib = e.driver_limit_mib;
+    e.al->limit_device = e.limit_device;
+    e.al->limit_needed = e.limit_needed;
+    allocation_set_put(&r->set, e.al);
 }
 
 static const struct field state_fields[] = {
     {FIELD("", "version", reading, version), FIELD_IS_NUMBER},
     {FIELD("", "node", reading, node)},
     {FIELD("", "grants", reading, version), .type = FIELD_LIST, .read = read_grant},
+    {FIELD("", "slots", reading, version), .type = FIELD_LIST, .read = read_grant},
     FIELDS_END,
 };
 

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/array.h"
+
 /* A difference, because a sum with INT64_MAX overflows. */
 static bool has_passed(int64_t now_ms, int64_t since_ms, int64_t duration_ms)
 {
@@ -17,7 +19,7 @@ enum card_health_reading card_health_read(const struct gpu_card *card,
     *reason = card->why[0] ? card->why : gpu_state_name(card->state);
     if (card->state == GPU_UNREADABLE)
         return CARD_HEALTH_UNREADABLE;
-    if (card->state != GPU_OK)
+    if (card->state > GPU_WARN)
         return CARD_HEALTH_FAILED;
     if (gpu_knows(card, GPU_MEM_TOTAL))
         return CARD_HEALTH_GOOD;
@@ -90,13 +92,47 @@ static bool concerns(const struct card_health_target *card, const struct gpu_eve
     return !by_index || (card->present && card->index == e->index);
 }
 
-bool card_health_event(const struct card_health_target *cards, size_t n, int64_t now_ms,
+int card_health_parse_xids(struct span text, void *xids, struct err *err)
+{
+    struct card_health_xids *out = xids;
+    int64_t xid;
+    *out = (struct card_health_xids){.all = span_eq_nocase(text, SPAN("all"))};
+    for (struct span rest = out->all ? (struct span){0} : text; rest.p && text.n;) {
+        const struct span item = span_trim(span_cut(&rest, ','));
+        if (!span_i64(item, &xid) || xid < 1 || xid >= CARD_HEALTH_XIDS)
+            return err_set(
+                err, ERR_INVALID,
+                "\"%.*s\": \"%.*s\" at character %zu is no XID, which is all, or "
+                "numbers of 1 to %d, as 69,45",
+                SPAN_ARG(text), SPAN_ARG(item), (size_t)(item.p - text.p) + 1,
+                CARD_HEALTH_XIDS - 1);
+        out->bits[xid / 64] |= UINT64_C(1) << xid % 64;
+    }
+    return 0;
+}
+
+static bool has_xid(const struct card_health_xids *xids, int64_t xid)
+{
+    return xids->all ||
+           (xid >= 0 && xid < CARD_HEALTH_XIDS && xids->bits[xid / 64] >> xid % 64 & 1);
+}
+
+static bool ignores_xid(const struct card_health_settings *s, int64_t xid)
+{
+    static const int64_t application[] = {13, 31, 43, 45, 68, 109};
+    bool is_application = has_xid(&s->xid_ignore, xid);
+    for (size_t i = 0; i < ARRAY_LEN(application); i++)
+        is_application |= application[i] == xid;
+    return is_application && !has_xid(&s->xid_fatal, xid);
+}
+
+bool card_health_event(const struct card_health_settings *s,
+                       const struct card_health_target *cards, size_t n, int64_t now_ms,
                        const struct gpu_event *e)
 {
     char reason[64] = "uncorrectable ECC error";
     bool any = false, by_index = index_is_present(cards, n, e->index);
-    if (e->kind == GPU_EVENT_NONE ||
-        (e->kind == GPU_EVENT_XID && gpu_xid_is_application_error(e->xid)))
+    if (e->kind == GPU_EVENT_NONE || (e->kind == GPU_EVENT_XID && ignores_xid(s, e->xid)))
         return false;
     if (e->kind == GPU_EVENT_XID)
         snprintf(reason, sizeof reason, "XID %" PRId64, e->xid);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -19,9 +21,28 @@ struct card_sampler {
     struct card_sampler_fns fns;
     struct gpu_sample sample;
     int64_t reopened_ms;
+    uint64_t unchecked;    /* hash of what was logged */
     struct worker *worker; /* with one job that ends at a stop */
     struct stop_flag stop;
 };
+
+/* A check that does not run finds nothing, which reads as health. */
+static void log_unchecked(struct card_sampler *s)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < s->sample.n_cards; i++) {
+        const char *why = s->sample.cards[i].unchecked;
+        hash = hash_bytes(hash, why, strlen(why) + 1);
+    }
+    for (size_t i = 0; hash != s->unchecked && i < s->sample.n_cards; i++) {
+        const struct gpu_card *c = &s->sample.cards[i];
+        if (*c->unchecked)
+            log_warn("cards", "not every check of a card can run",
+                     LOG_I("card", c->index), LOG_S("uuid", c->uuid),
+                     LOG_S("why", c->unchecked));
+    }
+    s->unchecked = hash;
+}
 
 static void sample(struct card_sampler *s, bool reopen)
 {
@@ -31,10 +52,12 @@ static void sample(struct card_sampler *s, bool reopen)
         s->reopened_ms = now;
         gpu_reopen(s->gpu);
     }
-    if (gpu_sample(s->gpu, &s->sample, &err))
-        s->fns.on_sample(s->fns.ctx, NULL, &err);
-    else
-        s->fns.on_sample(s->fns.ctx, &s->sample, NULL);
+    if (gpu_sample(s->gpu, &s->sample, &err)) {
+        s->fns.on_sample(s->fns.ctx, NULL, &err, clock_mono_ms() - now);
+        return;
+    }
+    log_unchecked(s);
+    s->fns.on_sample(s->fns.ctx, &s->sample, NULL, clock_mono_ms() - now);
 }
 
 /* Waits at most `ms` for an event. Sources without events return early: the rest of the

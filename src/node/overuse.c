@@ -295,7 +295,7 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
     const struct usage *u = s->u;
     const int64_t each = s->o->settings.tolerance_mib;
     int64_t held = 0, used = 0, promised = 0, unlimited = 0, n_slots = 0, context = 0;
-    bool any_slotless = false, any_promise = false, others = false;
+    bool any_slotless = false, any_promise = false, others = false, measured = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
         const struct usage_container *o = &u->containers[k];
@@ -315,9 +315,10 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
         if (span_eq(o->pod_uid, c->pod_uid)) {
             used += o->used_mib;
             unlimited += o->unlimited_mib;
-            any_slotless |= (size_t)o->n_slots < o->n_pids;
-            n_slots += o->n_slots;
-            context += o->context_mib;
+            measured |= o->by_driver;
+            any_slotless |= !o->by_driver && (size_t)o->n_slots < o->n_pids;
+            n_slots += o->by_driver ? 0 : o->n_slots;
+            context += o->by_driver ? 0 : o->context_mib;
         }
         if (!o->init && is_first_of_its_name(u, k))
             promised += promise_of(o);
@@ -327,7 +328,7 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
     if (inits < 0 || (!any_promise && !(others && s->o->settings.unpromised)))
         return none;
     int64_t tolerance = n_slots * each < context ? n_slots * each : context;
-    if (any_slotless || !n_slots)
+    if (any_slotless || (!n_slots && !measured))
         tolerance += each;
     if (tolerance > OVERUSE_TOLERANCES * each)
         tolerance = OVERUSE_TOLERANCES * each;
@@ -512,9 +513,11 @@ static void act_on_card(struct step *s, size_t card)
     const struct overuse_settings *settings = &s->o->settings;
     int64_t lacking = lacking_mib_of(s->u, card);
     bool hurts = lacking > 0 || settings->always;
-    for (size_t i = 0; i < s->n_suspects; i++)
-        if (hurts || s->u->containers[s->suspects[i].container].unlimited_mib)
+    for (size_t i = 0; i < s->n_suspects; i++) {
+        const struct usage_container *c = &s->u->containers[s->suspects[i].container];
+        if (hurts || c->unlimited_mib || c->enforced_by & SCV_ISOLATION_MPS)
             act(s, OVERUSE_REPORT, &s->suspects[i], lacking);
+    }
     qsort(s->suspects, s->n_suspects, sizeof *s->suspects, by_order);
     int64_t left = lacking > 0 ? lacking : 0;
     for (size_t i = 0; i < s->n_suspects && (left > 0 || settings->always); i++) {

@@ -23,6 +23,9 @@ enum {
     STATUS_MAX = 64 * 1024,
     CGROUP_MAX = 64 * 1024, /* cgroup v1 has some 14 lines */
     TASKS_MAX = 64,         /* threads of a process that are looked at */
+    CGROUPS_MAX = 8192,     /* folders that are looked at, */
+    CGROUP_DEPTH = 16,      /* so many below each other */
+    CHILDREN_MAX = 64,      /* and in a container */
     STARTED = 22,           /* field of /proc/PID/stat: the start time */
     AFTER_COMM = 3          /* the field after the name, which is in parentheses */
 };
@@ -411,6 +414,105 @@ int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *
         line.started != pid->started)
         return -1;
     return in_namespace;
+}
+
+/* -- the cgroups of the host -- */
+
+struct cgroup_walk {
+    const regex_t *re;
+    bool (*wants)(void *ctx, struct span pod_uid);
+    void *ctx;
+    size_t root; /* length of its path */
+    struct arena *a;
+    struct process_cgroup *list;
+    size_t n, cap, folders;
+};
+
+static bool has_process(const char *cgroup)
+{
+    char byte;
+    cleanup_free char *path = xasprintf("%s/cgroup.procs", cgroup);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && read(fd, &byte, 1) == 1;
+}
+
+static bool is_folder(const struct dirent *entry)
+{
+    return entry->d_type == DT_DIR && entry->d_name[0] != '.';
+}
+
+/* The cgroup that the runtime started the container in: its own, or "container" in it (crun, which
+ * can give it another name). In the arena. */
+static const char *find_leaf(const char *path, struct arena *a)
+{
+    __attribute__((cleanup(close_folder))) DIR *dir =
+        has_process(path) ? NULL : opendir(path);
+    cleanup_free char *leaf = NULL;
+    struct dirent *entry;
+    for (int n = 0; dir && n < CHILDREN_MAX && (entry = readdir(dir));) {
+        if (!is_folder(entry))
+            continue;
+        cleanup_free char *child = xasprintf("%s/%s", path, entry->d_name);
+        if (has_process(child) && (!leaf || !strcmp(entry->d_name, "container"))) {
+            free(leaf);
+            leaf = steal(&child);
+        }
+        n++;
+    }
+    return arena_copy(a, span_of(leaf ? leaf : path)).p;
+}
+
+/* A container can make any cgroup in its own, so the walk ends there. */
+static void walk_cgroups(struct cgroup_walk *w, const char *path, int depth, bool in_pod)
+{
+    __attribute__((cleanup(close_folder))) DIR *dir = opendir(path);
+    struct dirent *entry;
+    while (dir && w->folders <= CGROUPS_MAX && (entry = readdir(dir))) {
+        if (!is_folder(entry) || strstr(entry->d_name, "conmon-"))
+            continue;
+        w->folders++;
+        cleanup_free char *child = xasprintf("%s/%s", path, entry->d_name);
+        const struct usage_place p = read_path(w->re, span_of(child + w->root), w->a);
+        const bool is_pod = p.kind == USAGE_CONTAINER;
+        if (is_pod && !w->wants(w->ctx, p.pod_uid))
+            continue;
+        if (is_pod && (p.container_id.n || !in_pod)) {
+            MEM_GROW(w->list, w->cap, w->n + 1);
+            w->list[w->n++] =
+                (struct process_cgroup){p.pod_uid, arena_copy(w->a, p.container_id),
+                                        arena_copy(w->a, span_of(child)).p,
+                                        p.container_id.n ? find_leaf(child, w->a) : NULL};
+        }
+        if (!p.container_id.n && !in_pod && depth < CGROUP_DEPTH)
+            walk_cgroups(w, child, depth + 1, is_pod);
+    }
+}
+
+int process_cgroups(const char *root, bool (*wants)(void *ctx, struct span pod_uid),
+                    void *ctx, struct arena *a, const struct process_cgroup **list,
+                    size_t *n, struct err *err)
+{
+    regex_t re;
+    struct cgroup_walk w = {
+        .re = &re, .wants = wants, .ctx = ctx, .root = strlen(root), .a = a};
+    cleanup_free char *mark = xasprintf("%s/cgroup.controllers", root);
+    *n = 0;
+    if (access(mark, F_OK)) /* of no other version, and in the root, too */
+        return err_set(err, ERR_NOT_FOUND, "%s is not the root of cgroup v2: %m", root);
+    if (regcomp(&re, pattern, REG_EXTENDED))
+        abort();
+    walk_cgroups(&w, root, 1, false);
+    regfree(&re);
+    struct process_cgroup *kept = arena_alloc(a, (w.n + 1) * sizeof *kept);
+    if (w.n)
+        memcpy(kept, w.list, w.n * sizeof *kept);
+    free(w.list);
+    *list = kept;
+    if (w.folders > CGROUPS_MAX)
+        return err_set(err, ERR_TOO_LARGE, "%s has more than %d cgroups", root,
+                       CGROUPS_MAX);
+    *n = w.n;
+    return 0;
 }
 
 /* -- kill -- */

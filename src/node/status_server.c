@@ -15,6 +15,7 @@ enum {
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
     METRICS_SHARE = 20,
+    LINES = 32,
 };
 
 struct status_server {
@@ -26,16 +27,29 @@ struct status_server {
 };
 
 struct status_report {
-    struct httpd_reply *reply;
+    struct status_line {
+        const char *name;
+        bool failed, required;
+        struct err err;
+    } lines[LINES];
+    size_t n;
 };
 
 void status_report_add(struct status_report *report, const char *name, int rc,
                        const struct err *err, bool required)
 {
-    buf_printf(&report->reply->body, "%s: %s%s\n", name, rc ? err->msg : "ok",
-               rc && !required ? " (not required for readiness)" : "");
-    if (rc && required)
-        report->reply->status = 503;
+    struct status_line *line = report->lines;
+    while (line < report->lines + report->n && strcmp(line->name, name) != 0)
+        line++;
+    if (line == report->lines + LINES)
+        return;
+    if (line == report->lines + report->n)
+        report->lines[report->n++] = (struct status_line){.name = name};
+    if (!rc || (line->failed && (line->required || !required)))
+        return;
+    line->failed = true;
+    line->required = required;
+    line->err = *err;
 }
 
 /* /livez, /readyz and /healthz. */
@@ -43,12 +57,21 @@ static void on_probe(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
     struct status_server *s = ctx;
-    struct status_report report = {reply};
+    struct status_report report;
     enum status_probe probe = req->path[1] == 'l'   ? STATUS_LIVEZ
                               : req->path[1] == 'r' ? STATUS_READYZ
                                                     : STATUS_HEALTHZ;
     reply->content_type = "text/plain";
+    report.n = 0;
     s->fns.checks(s->fns.ctx, probe, &report);
+    for (size_t i = 0; i < report.n; i++) {
+        const struct status_line *line = &report.lines[i];
+        buf_printf(
+            &reply->body, "%s: %s%s\n", line->name, line->failed ? line->err.msg : "ok",
+            line->failed && !line->required ? " (not required for readiness)" : "");
+        if (line->failed && line->required)
+            reply->status = 503;
+    }
 }
 
 /* Writing the metrics takes at most a twentieth of the time, so that a client that asks
@@ -93,11 +116,10 @@ struct status_server *status_server_start(const char *address, unsigned port,
     s->fns = *fns;
     s->httpd = httpd_new(&limits);
     if (httpd_listen(s->httpd, &listener, &port, err)) {
-        err_wrap(err, "--port");
         status_server_stop(s);
         return NULL;
     }
-    fprintf(stderr, "listening on %s:%u\n", address, port);
+    fprintf(stderr, "listening on " STR_HOST ":%u\n", STR_HOST_ARG(address), port);
     return s;
 }
 

@@ -194,6 +194,7 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     pids[c->n_pids++] = place->pid;
     c->pids = pids;
     c->used_mib = add(c->used_mib, process->bytes);
+    c->has_library |= place->slots != NULL;
     if (process->bytes > 0 && place->slots)
         add_limit(c, place, process->bytes, b->cards[card].uuid);
     c->sm_percent = add(c->sm_percent, process->sm_percent);
@@ -234,6 +235,23 @@ static void add_process(struct builder *b, size_t card, const struct gpu_process
         add_outside(b, card, process, place, kind == USAGE_UNMAPPED);
 }
 
+/* Adds what the driver measures of cgroups on the card: also without a process that NVML lists, and
+ * without managed memory, which only the sum of the processes has. */
+static void add_measured(struct builder *b, size_t card)
+{
+    ARRAY_EACH_ITEM(const struct usage_limit, l, b->in.limits, b->in.n_limits)
+    {
+        if (l->used < 0 || !span_eq(l->uuid, b->cards[card].uuid))
+            continue;
+        struct usage_container *c =
+            container_at(b, card,
+                         &(struct usage_place){.pod_uid = l->pod_uid,
+                                               .container_id = l->container_id});
+        c->by_driver = true;
+        c->used_mib = l->used > c->used_mib ? l->used : c->used_mib;
+    }
+}
+
 static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)
 {
     int64_t bytes = gpu_value(card, metric, -1);
@@ -266,6 +284,7 @@ static void add_cards(struct builder *b)
             set_incomplete(card, "NVML does not list its processes");
         for (size_t k = 0; k < from->n_processes; k++)
             add_process(b, u->n_cards, &from->processes[k]);
+        add_measured(b, u->n_cards);
         u->n_cards++;
     }
     /* The percentages of processes that share the SMs add up to more than 100 only by
@@ -340,6 +359,38 @@ static void add_promises(struct builder *b)
     }
 }
 
+/* -- what enforces promises -- */
+
+static uint8_t enforced_by(const struct builder *b, struct usage_container *c)
+{
+    const struct usage_input *in = &b->in;
+    const struct usage_card *card = &b->cards[c->card];
+    uint8_t bits = in->isolation & SCV_ISOLATION_MPS;
+    bool unread = false;
+    if (c->promised_mib <= 0 || c->promised_mib >= card->total_mib)
+        return 0; /* of a whole card there is nothing to enforce */
+    for (size_t i = 0; i < in->n_readable; i++)
+        unread |= span_eq(in->readable[i], card->uuid);
+    ARRAY_EACH_ITEM(const struct usage_limit, l, in->limits, in->n_limits)
+    {
+        if (!span_eq(l->uuid, card->uuid) ||
+            !(c->container_id.n ? span_eq(c->container_id, l->container_id)
+                                : is_named(c, l->ns, l->pod, l->container)))
+            continue;
+        unread = false;
+        if (l->hard <= (uint64_t)c->promised_mib * MIB)
+            bits |= SCV_ISOLATION_DRIVER;
+    }
+    for (size_t i = 0; i < in->n_library && !c->n_pids; i++)
+        c->has_library |=
+            is_named(c, in->library[i].ns, in->library[i].pod, in->library[i].container);
+    if (c->has_library && !c->unlimited_mib)
+        bits |= SCV_ISOLATION_LIBRARY;
+    if (!unread)
+        bits |= in->isolation & SCV_ISOLATION_KNOWN;
+    return bits ? SCV_ISOLATION_KNOWN | bits : 0;
+}
+
 void usage_build(const struct usage_input *in, struct usage *u)
 {
     struct builder b = {.in = *in, .u = u};
@@ -352,6 +403,8 @@ void usage_build(const struct usage_input *in, struct usage *u)
         b.in.n_promises = b.in.n_listed = b.in.n_inits = 0;
     add_cards(&b);
     add_promises(&b);
+    ARRAY_EACH_ITEM(struct usage_container, c, b.containers, b.n_containers)
+    c->enforced_by = enforced_by(&b, c);
     u->n_containers = b.n_containers;
     struct usage_container *kept =
         arena_alloc(&u->arena, (b.n_containers + 1) * sizeof *kept);

@@ -16,6 +16,7 @@ static void add_pod(struct dry_run *run, const struct ledger_pod *pod, bool held
         p->mib[c] = whole >> c & 1 ? card->total_mib : ledger_pod_mib(pod, card);
         p->core[c] = (uint16_t)ledger_pod_core(pod, card);
         p->cards += p->mib[c] >= 0;
+        run->empty[c].slots_left += p->mib[c] >= 0 ? (int32_t)pod->request->slots : 0;
         p->all_mib += p->mib[c] > 0 ? p->mib[c] : 0;
     }
 }
@@ -30,39 +31,49 @@ void dry_run_begin(struct dry_run *run, const struct ledger_node *node,
     run->empty = arena_alloc(a, bytes);
     run->cards = arena_alloc(a, bytes);
     run->after = arena_alloc(a, bytes);
+    run->claimed = held ? 0 : node->claimed;
     ledger_cards_seen(node, pod->priority, pod->uid, run->empty);
+    uint64_t shown = ledger_node_info(node).held_cards;
     for (uint32_t c = 0; c < node->n_cards; c++) {
         struct card *card = &run->empty[c];
-        card->promised_mib = 0;
-        card->compute_promised = 0;
-        card->pods = 0;
-        card->whole = false;
+        card_discharge(card);
+        if (card->state == CARD_HELD &&
+            !(shown >> c & 1)) /* by claims, which count below */
+            card->state = CARD_AVAILABLE;
         card->free_mib = card_left_mib(card);
     }
     for (const struct ledger_pod *p = node->pods; p; p = p->next)
         add_pod(run, p, held, a);
 }
 
+/* Adds the pods that are not removed to the empty cards; `staying`: those alone that do not
+ * terminate. */
+static void fill(const struct dry_run *run, bool staying, struct card *cards)
+{
+    uint32_t n_cards = run->node->n_cards;
+    if (n_cards)
+        memcpy(cards, run->empty, n_cards * sizeof *cards);
+    for (const struct dry_pod *p = run->pods; p < run->pods + run->n; p++)
+        for (uint32_t c = 0;
+             c < n_cards && !p->removed && !(staying && p->pod->terminating); c++)
+            if (p->mib[c] >= 0)
+                card_charge(&cards[c], p->pod->request, p->mib[c], p->core[c]);
+    for (uint32_t c = 0; c < n_cards; c++)
+        cards[c].free_mib = card_left_mib(&cards[c]);
+}
+
 void dry_run_view(struct dry_run *run, const struct select_pod *pod,
                   struct select_view *view)
 {
     uint32_t n_cards = run->node->n_cards;
+    fill(run, false, run->cards);
     if (n_cards)
-        memcpy(run->cards, run->empty, n_cards * sizeof *run->cards);
-    for (const struct dry_pod *p = run->pods; p < run->pods + run->n; p++)
-        for (uint32_t c = 0; c < n_cards && !p->removed; c++) {
-            struct card *card = &run->cards[c];
-            if (p->mib[c] < 0)
-                continue;
-            card->promised_mib += p->mib[c];
-            card_add_core(&card->compute_promised, p->core[c]);
-            card->pods++;
-            card->whole |= p->pod->request->kind == REQUEST_CARDS;
-        }
-    for (uint32_t c = 0; c < n_cards; c++) {
-        run->cards[c].free_mib = card_left_mib(&run->cards[c]);
-        run->after[c] = run->cards[c];
-    }
-    select_view_cards(view, run->node, run->after, 0);
-    select_take_nominated(view, pod);
+        memcpy(run->after, run->cards, n_cards * sizeof *run->after);
+    select_view_cards(view, run->node, run->after, run->claimed);
+    if (!run->node->has_nominated)
+        return;
+    struct select_view later;
+    select_view_cards(&later, run->node, later.own, run->claimed);
+    fill(run, true, later.own);
+    select_take_nominated(view, &later, pod);
 }

@@ -28,6 +28,7 @@ struct dry_run {
     const struct ledger_node *node;
     struct dry_pod *pods; /* all of the node */
     size_t n;
+    uint64_t claimed; /* of the node; 0 with `held` */
     /* Each of node->n_cards cards: without any pod; without the removed pods; when the
      * nominated pods have taken their part of those. */
     struct card *empty, *cards, *after;

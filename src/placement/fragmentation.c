@@ -33,7 +33,7 @@ int64_t frag_read(const struct select_view *view, int64_t cpu_free, struct frag_
     int64_t size = rows ? rows->available_mib : 0;
     for (uint32_t i = 0; !rows && i < now->n; i++) {
         now->free_mib[i] = frag_clamp(view->cards[i].free_mib);
-        now->kind[i] = view->cards[i].kind;
+        now->kind[i] = view->cards[i].kind->id;
         size += view->cards[i].state == CARD_AVAILABLE
                     ? frag_clamp(view->cards[i].total_mib)
                     : 0;
@@ -75,13 +75,18 @@ static void find_levels_and_sizes(struct frag *f, const struct request_mix *mix)
 {
     f->n_levels = f->n_sizes = f->n_several = 0;
     insert(f->levels, &f->n_levels, 0);
-    for (uint32_t i = 0; i < mix->n; i++) {
+    for (size_t i = 0; i < mix->n; i++) {
         const struct request_mix_shape *s = &mix->shapes[i];
-        if (s->kind == REQUEST_NONE)
+        if (s->request.kind == REQUEST_NONE)
             continue;
         insert(f->levels, &f->n_levels, s->cpu_milli);
-        if (s->kind == REQUEST_MEMORY && s->cards == 1)
-            insert(f->sizes, &f->n_sizes, s->mib_per_card);
+        int64_t least =
+            s->request.mib_per_card; /* of a percentage: on the smallest kind */
+        for (uint32_t k = 0; s->request.percent && k < MIX_KINDS; k++)
+            if (s->amounts[k] > 0 && (!least || s->amounts[k] < least))
+                least = s->amounts[k];
+        if (s->request.kind == REQUEST_MEMORY && s->request.cards == 1)
+            insert(f->sizes, &f->n_sizes, least);
     }
 }
 
@@ -113,34 +118,28 @@ static inline uint32_t count_sizes(const struct frag *f, int64_t mib)
     return before + count_up_to(f->sizes + before, f->widest, mib);
 }
 
-/* The shapes that accept a kind, a bit for each. */
-struct acceptors {
-    uint64_t bits[(MIX_SHAPES + 63) / 64];
-};
-
-static struct acceptors acceptors_of(const struct request_mix *mix, uint32_t kind)
+/* Does each shape take the same of cards of either kind? */
+static bool is_one_class(const struct request_mix *mix, uint8_t a, uint8_t b)
 {
-    struct acceptors a = {0};
-    for (uint32_t i = 0; i < mix->n; i++)
-        a.bits[i / 64] |= (mix->shapes[i].accepts >> kind & 1) << i % 64;
-    return a;
+    uint32_t i = 0;
+    while (i < mix->n && mix->shapes[i].amounts[a] == mix->shapes[i].amounts[b])
+        i++;
+    return i == mix->n;
 }
 
 /* `firsts`: a kind of each class. Kinds without cards may be of any class. */
 static void find_classes(struct frag *f, const struct request_mix *mix,
                          uint8_t firsts[MIX_KINDS])
 {
-    struct acceptors classes[MIX_KINDS];
     f->n_classes = 0;
     memset(f->class_of, 0, sizeof f->class_of);
-    for (uint32_t kind = 0; kind < MIX_KINDS; kind++) {
+    for (uint8_t kind = 0; kind < MIX_KINDS; kind++) {
         uint8_t at = 0;
-        if (kind > 0 && !mix->kinds[kind].cards)
+        if (kind > 0 && !mix->kinds[kind].kind)
             continue;
-        classes[f->n_classes] = acceptors_of(mix, kind);
-        while (memcmp(&classes[at], &classes[f->n_classes], sizeof *classes))
+        while (at < f->n_classes && !is_one_class(mix, firsts[at], kind))
             at++;
-        firsts[at] = at == f->n_classes ? (uint8_t)kind : firsts[at];
+        firsts[at] = at == f->n_classes ? kind : firsts[at];
         f->n_classes += at == f->n_classes;
         f->class_of[kind] = at;
     }
@@ -160,20 +159,22 @@ static int64_t *whole_of(const struct frag *f, uint32_t class, uint32_t level)
 static void add_shape(struct frag *f, const struct request_mix_shape *s, int64_t weight,
                       const uint8_t *firsts)
 {
-    uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1, at = 0;
+    const bool memory = s->request.kind == REQUEST_MEMORY;
+    uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1;
     f->starved[level] += weight;
-    if (s->cards > 1) {
-        f->several[f->n_several] = *s;
-        f->several[f->n_several++].weight = weight;
+    if (s->request.cards > 1) {
+        struct frag_shape *several = &f->several[f->n_several++];
+        *several =
+            (struct frag_shape){memory, s->request.cards, s->cpu_milli, weight, {0}};
+        memcpy(several->amounts, s->amounts, sizeof s->amounts);
         return;
     }
-    if (s->kind == REQUEST_MEMORY)
-        at = count_sizes(f, s->mib_per_card) - 1;
     for (uint32_t class = 0; class < f->n_classes; class ++) {
-        if (!(s->accepts >> firsts[class] & 1))
+        int64_t amount = s->amounts[firsts[class]];
+        if (amount < 0)
             tails_of(f, class, level)[f->n_sizes] += weight;
-        else if (s->kind == REQUEST_MEMORY)
-            tails_of(f, class, level)[at] += weight;
+        else if (memory)
+            tails_of(f, class, level)[count_sizes(f, amount) - 1] += weight;
         else
             *whole_of(f, class, level) += weight;
     }
@@ -203,16 +204,16 @@ static void sum_weights(struct frag *f)
 }
 
 /* How much scarcer the cards that a shape accepts are than cards in general, <<
- * SCARCITY_SHIFT. */
-static int64_t scarcity_of(const struct request_mix *mix,
-                           const struct request_mix_shape *s)
+ * SCARCITY_SHIFT. `free_mib`: of each class. */
+static int64_t scarcity_of(const struct frag *f, const struct request_mix_shape *s,
+                           const uint8_t *firsts, const int64_t *free_mib)
 {
     int64_t all = 0, own = 0;
-    for (uint32_t i = 0; i < mix->n_kinds && s->accepts != UINT64_MAX; i++) {
-        all += mix->kinds[i].free_mib;
-        own += s->accepts >> i & 1 ? mix->kinds[i].free_mib : 0;
+    for (uint32_t class = 0; class < f->n_classes; class ++) {
+        all += free_mib[class];
+        own += s->amounts[firsts[class]] < 0 ? 0 : free_mib[class];
     }
-    if (own <= 0) /* all cards, or none: no placement makes a difference */
+    if (own <= 0) /* none: no placement makes a difference */
         return 1 << SCARCITY_SHIFT;
     wide scarcity = ((wide)all << SCARCITY_SHIFT) / own;
     return scarcity < SCARCITY_MAX << SCARCITY_SHIFT ? (int64_t)scarcity
@@ -222,36 +223,38 @@ static int64_t scarcity_of(const struct request_mix *mix,
 void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcity)
 {
     uint8_t firsts[MIX_KINDS];
-    int64_t total = 0;
+    int64_t total = 0, free_mib[MIX_KINDS] = {0};
     find_classes(f, mix, firsts);
+    for (uint32_t kind = 0; kind < MIX_KINDS; kind++)
+        free_mib[f->class_of[kind]] += mix->kinds[kind].free_mib;
     find_levels_and_sizes(f, mix);
     divide_sizes(f);
     size_t n = (size_t)f->n_classes * f->n_levels * (f->n_sizes + 2);
     MEM_GROW(f->tails, f->tails_cap, n);
     memset(f->tails, 0, n * sizeof *f->tails);
     memset(f->starved, 0, f->n_levels * sizeof *f->starved);
-    for (uint32_t i = 0; i < mix->n; i++)
+    for (size_t i = 0; i < mix->n; i++)
         total += mix->shapes[i].weight;
-    for (uint32_t i = 0; i < mix->n; i++) {
+    for (size_t i = 0; i < mix->n; i++) {
         const struct request_mix_shape *s = &mix->shapes[i];
         int64_t weight = (s->weight << FRAG_SHIFT) / total;
         if (by_scarcity)
-            weight = weight * scarcity_of(mix, s) >> SCARCITY_SHIFT;
-        if (s->kind != REQUEST_NONE)
+            weight = weight * scarcity_of(f, s, firsts, free_mib) >> SCARCITY_SHIFT;
+        if (s->request.kind != REQUEST_NONE)
             add_shape(f, s, weight, firsts);
     }
     sum_weights(f);
 }
 
 /* The free memory that a shape on several cards cannot use. */
-static int64_t unused_by(const struct request_mix_shape *s, const struct frag_node *node)
+static int64_t unused_by(const struct frag_shape *s, const struct frag_node *node)
 {
     uint32_t usable = 0;
     int64_t unusable = 0, free = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool fits = s->kind == REQUEST_MEMORY ? node->free_mib[i] >= s->mib_per_card
-                                              : node->whole >> i & 1;
-        fits &= s->accepts >> node->kind[i] & 1;
+        int64_t amount = s->amounts[node->kind[i]];
+        bool fits = s->memory ? node->free_mib[i] >= amount : node->whole >> i & 1;
+        fits &= amount >= 0;
         usable += fits;
         free += node->free_mib[i];
         unusable += fits ? 0 : node->free_mib[i];

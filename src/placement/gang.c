@@ -29,6 +29,7 @@ struct shape {
     size_t n;
     size_t alone;     /* number of nodes where one of them fits */
     bool lacks_space; /* on a node of this attempt that has cards for one */
+    bool asked;       /* of the pod asked about alone, which the offered nodes are for */
     uint8_t *on_node; /* enum known, by position in plan->nodes */
 };
 
@@ -42,11 +43,18 @@ struct search {
     bool backward;
 };
 
+/* Only the pod asked about is bound to the offered nodes, if there are others. */
+static bool is_asked(const struct search *s, const struct gang_plan_member *m)
+{
+    return !m->pod && s->plan->n_others;
+}
+
 static struct shape *shape_find(const struct search *s, const struct gang_plan_member *m)
 {
     for (size_t i = 0; i < s->n_shapes; i++) {
         struct shape *shape = &s->shapes[i];
-        if (resources_equal(&shape->requests, &m->requests) &&
+        if (shape->asked == is_asked(s, m) &&
+            resources_equal(&shape->requests, &m->requests) &&
             request_equal(shape->request, m->request))
             return shape;
     }
@@ -59,12 +67,13 @@ static bool group_shapes(struct search *s, struct gang_plan_member *members, siz
     s->n_shapes = 0;
     for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
         struct shape *shape = shape_find(s, &members[i]);
-        if (!shape && s->n_shapes == GANG_PLAN_SHAPES)
+        if (!shape && s->n_shapes == GANG_PLAN_SHAPES + (size_t)is_asked(s, &members[i]))
             return false;
         if (!shape) {
             shape = &s->shapes[s->n_shapes++];
             shape->request = members[i].request;
             shape->requests = members[i].requests;
+            shape->asked = is_asked(s, &members[i]);
             shape->n = shape->alone = 0;
             shape->on_node = arena_zalloc(s->a, s->plan->n_nodes + 1);
         }
@@ -97,7 +106,9 @@ static bool fits_alone(const struct search *s, size_t at, const struct shape *sh
     if (*known == UNKNOWN) {
         struct select_pod pod = s->plan->pod;
         pod.request = shape->request;
-        *known = select_fit_pod(s->plan->nodes[at], &pod) == FIT_YES ? FITS : FITS_NOT;
+        bool fits = (!shape->asked || at < s->plan->n_nodes - s->plan->n_others) &&
+                    select_fit_pod(s->plan->nodes[at], &pod) == FIT_YES;
+        *known = fits ? FITS : FITS_NOT;
     }
     return *known == FITS;
 }
@@ -265,7 +276,7 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
                        size_t n, struct arena *a, bool *too_large)
 {
     struct search s = {.plan = plan, .a = a};
-    s.shapes = arena_alloc(a, GANG_PLAN_SHAPES * sizeof *s.shapes);
+    s.shapes = arena_alloc(a, (GANG_PLAN_SHAPES + 1) * sizeof *s.shapes);
     *too_large = !group_shapes(&s, members, n);
     if (*too_large)
         return 0;
@@ -325,6 +336,8 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             minimum = m->minimum;
         if (span_eq(pod->uid, asker->pod.uid)) {
             v->members[0].created_s = pod->created_s;
+            v->asker_gated = pod->gated;
+            v->gated += pod->gated;
             continue;
         }
         const struct ledger_reservation *has =
@@ -338,8 +351,12 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             /* Reservations below the plan's priority do not count. This one must. */
             if (!pod->node && pod->priority < *priority)
                 *priority = pod->priority;
+        } else if (pod->gated && !MUTANT(gated_member_counts)) {
+            v->gated++;
         } else if (pod->invalid_reason) {
             continue;
+        } else if (pod->scheduler != asker->scheduler) {
+            v->elsewhere++;
         } else if (v->n_members > GANG_PLAN_MEMBERS) {
             v->too_large = true;
         } else {
@@ -359,6 +376,40 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
 }
 
+/* Adds the other nodes that may take a member: kube-scheduler offers to each pod those that its
+ * own terms leave, and in a large cluster only some of these. */
+static void add_all_nodes(const struct ledger *l, struct gang_plan *plan, struct arena *a)
+{
+    uint32_t slots = ledger_node_slots(l);
+    const struct ledger_node **all =
+        arena_alloc(a, (plan->n_nodes + slots + 1) * sizeof *all);
+    uint8_t *offered = arena_zalloc(a, slots + 1);
+    for (size_t i = 0; i < plan->n_nodes; i++) {
+        all[i] = plan->nodes[i];
+        offered[all[i]->id] = 1;
+    }
+    plan->nodes = all;
+    for (uint32_t i = 0; i < slots; i++) {
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (node && !offered[i] && node->state == NODE_USABLE && !node->cordoned)
+            all[plan->n_nodes + plan->n_others++] = node;
+    }
+    plan->n_nodes += plan->n_others;
+}
+
+/* Places the members that have no place yet. */
+static void find_places(const struct gang_plan *plan, struct arena *a,
+                        struct gang_verdict *v)
+{
+    v->found =
+        (uint32_t)gang_plan_place(plan, v->members, v->n_members, a, &v->too_large);
+    size_t at = 0;
+    while (v->members[at].pod)
+        at++;
+    v->fits = !v->too_large && v->members[at].placed &&
+              v->placed + v->found + v->elsewhere >= v->needed;
+}
+
 void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *v)
@@ -366,10 +417,13 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
     list_members(l, asker, a, v, &plan);
-    if (v->too_large || v->needed > v->total)
+    if (v->too_large || v->asker_gated || v->needed > v->total - v->gated)
         return;
-    v->found =
-        (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a, &v->too_large);
+    find_places(&plan, a, v);
+    if (!v->fits && !v->too_large && n_nodes) {
+        add_all_nodes(l, &plan, a);
+        find_places(&plan, a, v);
+    }
     if (v->too_large)
         return;
     for (size_t i = v->n_members; i > 0; i--) {
@@ -384,7 +438,6 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
     const struct gang_plan_member asked = v->members[at];
     memmove(v->members + 1, v->members, at * sizeof asked);
     v->members[0] = asked;
-    v->fits = v->placed + v->found >= v->needed && v->members[0].placed;
 }
 
 void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
@@ -392,9 +445,13 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
 {
     buf_adds(out, "gang ");
     buf_add_span(out, asker->name);
-    if (v->needed > v->total) {
-        buf_printf(out, ": waits for %u more member%s: %u of %u exist", v->absent,
-                   v->absent == 1 ? "" : "s", v->total, v->needed);
+    uint32_t ready = v->total - v->gated;
+    if (v->needed > ready) {
+        buf_printf(out, ": waits for %u more member%s: %u of %u exist", v->needed - ready,
+                   v->needed - ready == 1 ? "" : "s",
+                   v->total < v->needed ? v->total : v->needed, v->needed);
+        if (v->gated)
+            buf_printf(out, ", %u with scheduling gates", v->gated);
         return;
     }
     if (v->too_large) {
@@ -404,7 +461,7 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
                    GANG_PLAN_MEMBERS, GANG_PLAN_SHAPES);
         return;
     }
-    uint32_t have = v->placed + v->found;
+    uint32_t have = v->placed + v->found + v->elsewhere;
     if (have >= v->needed)
         buf_adds(out,
                  ": as many members as must start have a place; this one finds none");

@@ -92,7 +92,7 @@ static uint64_t claimed_cards(const struct preempt_state *state,
     const struct dry_run *run = &state->run;
     int64_t claims = 0;
     if (state->request->kind != REQUEST_DEVICES)
-        return 0;
+        return view->claimed;
     for (size_t i = 0; i < run->n; i++)
         claims += run->pods[i].removed ? 0 : run->pods[i].claims;
     uint64_t taken = state->held | select_mask(view, state->request);
@@ -209,7 +209,7 @@ static bool select_for_card(struct preempt_state *state, uint32_t c, int64_t lim
     struct search s = {.items = items, .card = c};
     *choice = (struct preempt_choice){
         .pods = arena_alloc(state->arena, run->n * sizeof(void *))};
-    s.missing_mib = state->request->mib_per_card -
+    s.missing_mib = request_mib(state->request, card->total_mib) -
                     (card->total_mib - card->withheld_mib - card->promised_mib -
                      card->reserved_mib - (card->free_mib - after->free_mib));
     for (size_t i = 0; i < run->n; i++) {
@@ -428,7 +428,7 @@ static void find_missing(struct preempt_state *state, int64_t *missing)
         int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
                        (card->free_mib - run->after[c].free_mib);
         missing[c] = state->request->kind == REQUEST_MEMORY
-                         ? state->request->mib_per_card - left
+                         ? request_mib(state->request, card->total_mib) - left
                          : card->promised_mib;
         missing[c] = missing[c] < 0 ? 0 : missing[c];
     }

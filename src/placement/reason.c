@@ -75,12 +75,10 @@ static void add_number(struct buf *out, const char *before, int64_t n, const cha
     buf_adds(out, after);
 }
 
-/* Appends why the node is unusable for every pod. False: it is usable. */
-static bool add_state(struct buf *out, const struct ledger_node *node)
+/* Appends why the node is unusable for every pod. */
+static void add_state(struct buf *out, const struct ledger_node *node)
 {
     const struct state_text *text = &state_texts[node->state];
-    if (node->state == NODE_USABLE)
-        return false;
     buf_adds(out, text->before);
     if (text->after) {
         buf_add_span(out, node->name);
@@ -90,7 +88,6 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         add_number(out, "", node->stale_s, " s");
     if (node->state == NODE_STALE || node->state == NODE_SCV_MISSING)
         reason_add_foreign_lease(out, node);
-    return true;
 }
 
 /* -- What a request needs: the first part of most reasons, the same for all nodes -- */
@@ -99,7 +96,9 @@ static void add_need(struct buf *out, const struct request *r)
 {
     bool ours = r->kind == REQUEST_CARDS;
     if (r->kind == REQUEST_MEMORY) {
-        add_number(out, "needs ", r->mib_per_card, " MiB");
+        /* In words: kube-scheduler takes the message of its event as a format. */
+        add_number(out, "needs ", r->percent ? r->percent : r->mib_per_card,
+                   r->percent ? " percent of the memory" : " MiB");
         if (r->core)
             add_number(out, " and ", r->core, " % of the compute");
         if (r->cards == 1)
@@ -136,8 +135,8 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
     add_need(&need, request);
     make_plain(&need, 0);
     r->need_n = need.n;
-    if (request->kind == REQUEST_MEMORY && !request->core && !request->min_link &&
-        !request_is_selective(request)) {
+    if (request->kind == REQUEST_MEMORY && !request->core && !request->slots &&
+        !request->min_link && !request_is_selective(request)) {
         buf_adds(&need, request->cards == 1 ? MOST_FREE : ENOUGH);
         r->plain_n = need.n;
     }
@@ -259,8 +258,8 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
 static bool is_same_kind(const struct card *a, const struct card *b,
                          const struct request *r)
 {
-    return span_eq(a->model, b->model) &&
-           (!r->clock_mhz || card_clock_mhz(a) == card_clock_mhz(b));
+    return span_eq(a->kind->model, b->kind->model) &&
+           (!r->clock_mhz || a->kind->spec.clock_mhz == b->kind->spec.clock_mhz);
 }
 
 /* "2 x Tesla V100, 1 x Tesla T4": the cards of the node. */
@@ -279,9 +278,10 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
         if (before)
             continue;
         add_number(out, i ? ", " : "", n, " x ");
-        buf_add_span(out, cards[i].model.n ? cards[i].model : SPAN("unknown model"));
+        buf_add_span(out, cards[i].kind->model.n ? cards[i].kind->model
+                                                 : SPAN("unknown model"));
         if (r->clock_mhz)
-            add_number(out, " (", card_clock_mhz(&cards[i]), " MHz)");
+            add_number(out, " (", cards[i].kind->spec.clock_mhz, " MHz)");
     }
     make_plain(out, from);
 }
@@ -336,6 +336,7 @@ static void add_never(struct buf *out, const struct ledger_node *node,
     add_number(out,
                selective       ? "; the largest such card has "
                : r->cards == 1 ? "; the largest card has "
+               : r->percent    ? "; too few cards of one size; the largest has "
                                : "; too few cards of that size; the largest has ",
                largest, " MiB");
 }
@@ -347,13 +348,15 @@ static void add_free(struct buf *out, const struct ledger_node *node,
                                               pods_of, false};
     add_number(out, "; free cards: ", count_fitting(node, r), " of ");
     buf_add_i64(out, count_on(node, r, select_card_could_fit));
-    if (r->kind != REQUEST_DEVICES)
-        return;
-    add_cards(out, node, &promised);
-    if (node->claimed)
-        add_number(out,
-                   "; requested by pods whose cards are not known yet: ", node->claimed,
-                   "");
+    if (r->kind == REQUEST_DEVICES)
+        add_cards(out, node, &promised);
+}
+
+/* Do pods of nvidia.com/gpu whose cards are not known yet leave too few? Unless they need all, they
+ * leave one for a request of one card. */
+static bool lacks_claimed(const struct ledger_node *node, const struct request *r)
+{
+    return node->claimed && (r->kind == REQUEST_DEVICES || r->cards > 1);
 }
 
 static void add_later(struct buf *out, const struct ledger_node *node,
@@ -377,17 +380,79 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_number(out, MOST_FREE, best->free_mib, " of ");
         add_number(out, "", best->total_mib, " MiB on GPU");
         buf_add_i64(out, best->index);
-        best = r->core ? best_card(node, r, r->mib_per_card, core_of) : NULL;
-        if (best) {
-            add_number(out, "; most free compute beside that memory: ", core_of(best),
+        const struct card *idle =
+            r->core ? best_card(node, r, request_mib(r, best->total_mib), core_of) : NULL;
+        if (idle) {
+            add_number(out, "; most free compute beside that memory: ", core_of(idle),
                        " % on GPU");
-            buf_add_i64(out, best->index);
+            buf_add_i64(out, idle->index);
         }
     }
+    const char *before = "; too few free slots of " KEY_GPU_SHARE ": GPU";
+    for (uint32_t i = 0; i < node->n_cards && r->slots; i++) {
+        const struct card *card = &node->cards[i];
+        if (card->state != CARD_AVAILABLE || card->slots_left >= (int64_t)r->slots)
+            continue;
+        add_number(out, before, card->index, "");
+        before = ",GPU";
+    }
+    if (best && lacks_claimed(node, r))
+        add_number(out,
+                   "; requested by pods whose cards are not known yet: ", node->claimed,
+                   "");
     if (lacks_links(node, r, FIT_LATER))
         add_number(out, "; no ", r->cards, " of them are so connected");
     if (!node->all_available)
         add_excluded(out, node);
+}
+
+static void add_isolation(struct buf *out, const struct ledger_node *node,
+                          const struct request *r)
+{
+    buf_adds(out, "needs memory isolation by ");
+    buf_adds(out, r->isolation == SCV_ISOLATION_MPS ? "" : "the ");
+    scv_isolation_add(out, r->isolation, " or ");
+    if (!(node->isolation & SCV_ISOLATION_KNOWN)) {
+        buf_adds(out, "; what this node can enforce is unknown");
+        return;
+    }
+    buf_adds(out, "; this node can enforce: ");
+    scv_isolation_add(out, node->isolation, ", ");
+}
+
+/* What stands between a request and a node: the first of these. The sentence and its class follow from
+ * it. */
+enum obstacle {
+    OBSTACLE_NODE,
+    OBSTACLE_MODE,
+    OBSTACLE_ISOLATION,
+    OBSTACLE_NO_SCV,
+    OBSTACLE_NO_LINKS,
+    OBSTACLE_NO_COMPUTE,
+    OBSTACLE_NO_SLOTS,
+    OBSTACLE_NOMINATED,
+    OBSTACLE_NEVER,
+    OBSTACLE_LATER,
+};
+
+/* Asked for every node that filter rejects. What is not in the node's first cache lines is read
+ * last: its source only for requests that select cards. */
+static enum obstacle obstacle_of(const struct ledger_node *node, const struct request *r,
+                                 enum fit alone)
+{
+    bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
+                   node->source != SOURCE_SCV;
+    return node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
+               ? OBSTACLE_NODE
+           : !select_mode_allows(node, r)             ? OBSTACLE_MODE
+           : !select_isolation_allows(node, r)        ? OBSTACLE_ISOLATION
+           : unknown                                  ? OBSTACLE_NO_SCV
+           : r->min_link && !node->has_links          ? OBSTACLE_NO_LINKS
+           : r->core && !node->has_core               ? OBSTACLE_NO_COMPUTE
+           : r->slots && !ledger_node_offers(node, r) ? OBSTACLE_NO_SLOTS
+           : alone == FIT_YES                         ? OBSTACLE_NOMINATED
+           : alone == FIT_NEVER                       ? OBSTACLE_NEVER
+                                                      : OBSTACLE_LATER;
 }
 
 void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
@@ -398,41 +463,36 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_MEMORY] = "node label gpushare/mode=memory: no whole cards",
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
+    static const char *const texts[] = {
+        [OBSTACLE_NO_SCV] =
+            "; card models and clocks are unknown: the node has no Scv object",
+        [OBSTACLE_NO_LINKS] = "; what connects the node's cards is unknown",
+        [OBSTACLE_NO_COMPUTE] = "; the node's device plugin does not offer " KEY_GPU_CORE,
+        [OBSTACLE_NO_SLOTS] = "; the node's device plugin does not offer " KEY_GPU_SHARE,
+        [OBSTACLE_NOMINATED] = "; free, but reserved for pods nominated to this node",
+    };
     const struct request *r = prepared->request;
     if (prepared->plain_n && alone == FIT_LATER && node->state == NODE_USABLE &&
-        select_mode_allows(node, r) && node->all_available && node->best_index >= 0) {
+        select_mode_allows(node, r) && node->all_available && node->best_index >= 0 &&
+        !lacks_claimed(node, r)) {
         add_plain(out, prepared, node);
         return;
     }
-    /* In this order, because node->source is not in the node's first cache lines. */
-    bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
-                   node->source != SOURCE_SCV;
-    if (!(unknown && r->kind == REQUEST_DEVICES) && add_state(out, node))
-        return;
-    if (!select_mode_allows(node, r)) {
+    enum obstacle obstacle = obstacle_of(node, r, alone);
+    if (obstacle > OBSTACLE_ISOLATION)
+        buf_add(out, prepared->need, prepared->need_n);
+    if (obstacle == OBSTACLE_NODE)
+        add_state(out, node);
+    else if (obstacle == OBSTACLE_MODE)
         buf_adds(out, mode_texts[node->mode]);
-        return;
-    }
-    buf_add(out, prepared->need, prepared->need_n);
-    if (unknown) {
-        buf_adds(out, "; card models and clocks are unknown: the node has no Scv "
-                      "object");
-        return;
-    }
-    if (r->min_link && !node->has_links) {
-        buf_adds(out, "; what connects the node's cards is unknown");
-        return;
-    }
-    if (r->core && !node->has_core) {
-        buf_adds(out, "; the node's device plugin does not offer " KEY_GPU_CORE);
-        return;
-    }
-    if (alone == FIT_YES)
-        buf_adds(out, "; free, but reserved for pods nominated to this node");
-    else if (alone == FIT_NEVER)
+    else if (obstacle == OBSTACLE_ISOLATION)
+        add_isolation(out, node, r);
+    else if (obstacle == OBSTACLE_NEVER)
         add_never(out, node, r);
-    else
+    else if (obstacle == OBSTACLE_LATER)
         add_later(out, node, r);
+    else
+        buf_adds(out, texts[obstacle]);
 }
 
 void reason_add(struct buf *out, const struct ledger_node *node,
@@ -459,55 +519,40 @@ void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
 const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
-        [REASON_MEMORY] = "memory",
-        [REASON_COMPUTE] = "compute",
-        [REASON_NOMINATED] = "nominated",
-        [REASON_UNHEALTHY] = "unhealthy",
-        [REASON_SIZE] = "size",
-        [REASON_MODEL] = "model",
-        [REASON_LINKS] = "links",
-        [REASON_MODE] = "mode",
-        [REASON_NODE] = "node",
-        [REASON_PROMISED] = "promised",
-        [REASON_GANG] = "gang",
-        [REASON_INVALID_REQUEST] = "invalid-request",
+        [REASON_MEMORY] = "memory",       [REASON_COMPUTE] = "compute",
+        [REASON_NOMINATED] = "nominated", [REASON_UNHEALTHY] = "unhealthy",
+        [REASON_SIZE] = "size",           [REASON_MODEL] = "model",
+        [REASON_LINKS] = "links",         [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",           [REASON_PROMISED] = "promised",
+        [REASON_GANG] = "gang",           [REASON_INVALID_REQUEST] = "invalid-request",
+        [REASON_ISOLATION] = "isolation",
     };
     return names[reason];
 }
 
-/* Is it compute alone that the node has too little of, or does not offer? */
-static bool lacks_compute(const struct ledger_node *node, const struct request *r)
-{
-    if (!r->core)
-        return false;
-    if (!node->has_core)
-        return true;
-    struct request memory = *r;
-    memory.core = 0;
-    return select_fit(node, &memory) == FIT_YES;
-}
-
-/* Called for every node that filter rejects. What is not in the node's first cache lines
- * is read last: its source only for requests that select cards, the cards only for requests
- * with compute. */
 enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
                                   enum fit alone)
 {
-    if (!node || (node->state != NODE_USABLE && r->kind != REQUEST_DEVICES))
-        return REASON_NODE;
-    if (!select_mode_allows(node, r))
-        return REASON_MODE;
-    if (alone == FIT_YES)
-        return REASON_NOMINATED;
+    static const enum reason_class classes[] = {
+        [OBSTACLE_NODE] = REASON_NODE,           [OBSTACLE_MODE] = REASON_MODE,
+        [OBSTACLE_ISOLATION] = REASON_ISOLATION, [OBSTACLE_NO_SCV] = REASON_MODEL,
+        [OBSTACLE_NO_LINKS] = REASON_LINKS,      [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,
+        [OBSTACLE_NO_SLOTS] = REASON_SIZE,       [OBSTACLE_NOMINATED] = REASON_NOMINATED,
+    };
+    enum obstacle obstacle = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
+    if (obstacle < OBSTACLE_NEVER)
+        return classes[obstacle];
     if (lacks_links(node, r, alone))
         return REASON_LINKS;
-    if (alone == FIT_NEVER)
+    if (obstacle == OBSTACLE_NEVER)
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
-    if (request_is_selective(r) && node->source != SOURCE_SCV)
-        return REASON_MODEL;
     if (node->best_index < 0)
         return REASON_UNHEALTHY;
-    return lacks_compute(node, r) ? REASON_COMPUTE : REASON_MEMORY;
+    if (!r->core)
+        return REASON_MEMORY;
+    struct request memory = *r;
+    memory.core = 0;
+    return select_fit(node, &memory) == FIT_YES ? REASON_COMPUTE : REASON_MEMORY;
 }
 
 /* -- The nearest node -- */
@@ -517,7 +562,8 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     uint64_t counted = 0;
     int64_t missing = 0;
     for (uint32_t k = 0; k < r->cards; k++) {
-        int64_t most = 0; /* of the cards that suit and are not counted yet */
+        /* Of the cards that suit and are not counted yet. */
+        int64_t most = 0, need = request_mib(r, node->largest_mib);
         uint64_t which = 0;
         for (uint32_t i = 0; i < node->n_cards; i++) {
             const struct card *card = &node->cards[i];
@@ -525,10 +571,11 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
                 !select_card_suits(card, r) || card_core_left(card) < r->core)
                 continue;
             most = card->free_mib;
+            need = request_mib(r, card->total_mib);
             which = UINT64_C(1) << i;
         }
         counted |= which;
-        missing += most < r->mib_per_card ? r->mib_per_card - most : 0;
+        missing += most < need ? need - most : 0;
     }
     return missing;
 }
@@ -538,12 +585,11 @@ int64_t nearest_node_shortfall(const struct ledger_node *node, const struct requ
     if (select_fit(node, r) == FIT_YES)
         return 0;
     if (node->state != NODE_USABLE || !node->n_cards || !select_mode_allows(node, r) ||
-        (r->core && !node->has_core))
+        !select_isolation_allows(node, r) || (r->core && !node->has_core))
         return INT64_MAX;
     if (r->kind == REQUEST_MEMORY)
         return memory_missing(node, r);
-    int64_t claimed = r->kind == REQUEST_DEVICES ? node->claimed : 0;
-    return r->cards + claimed - count_fitting(node, r);
+    return (int64_t)r->cards + node->claimed - count_fitting(node, r);
 }
 
 /* Is the node closer than the closest one so far? */

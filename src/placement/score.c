@@ -54,9 +54,11 @@ static struct score_links links_of(const struct score_run *run,
     const struct ledger_node *node = view->node;
     const struct links **kinds = run->scratch->kinds;
     uint8_t kind = 0;
+    bool takes = r->kind != REQUEST_NONE && select_takes(node, &run->pod->pod);
     if (r->cards <= 1 || r->kind == REQUEST_DEVICES || r->ignores_links ||
         !node->has_links)
-        return (struct score_links){.class = LINK_SYS, .kind = SCORE_KINDS};
+        return (struct score_links){
+            .class = LINK_SYS, .kind = SCORE_KINDS, .takes = takes};
     while (kind < SCORE_KINDS && kinds[kind] && kinds[kind] != node->links)
         kind++;
     if (kind < SCORE_KINDS)
@@ -65,7 +67,8 @@ static struct score_links links_of(const struct score_run *run,
     uint32_t left = (uint32_t)__builtin_popcountll(select_whole(view) & ~chosen);
     return (struct score_links){.class = ring < LINK_NV ? ring : LINK_NV,
                                 .kind = kind,
-                                .leaves_many = left > node->n_cards / LEAVES_MANY};
+                                .leaves_many = left > node->n_cards / LEAVES_MANY,
+                                .takes = takes};
 }
 
 /* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
@@ -87,13 +90,13 @@ static struct score_value rate_spread(const struct score_run *run,
         bool changed = cards != node->cards;
         left = changed ? 0 : node->free_cards;
         for (uint32_t c = 0; changed && c < node->n_cards; c++)
-            left += card_is_free(&cards[c]) && !card_profile(&cards[c]).n;
+            left += card_is_free(&cards[c]) && !cards[c].kind->profile.n;
         left = left > r->cards ? left - r->cards : 0;
         total = node->n_cards;
     }
     for (; r->kind == REQUEST_MEMORY && chosen; chosen &= chosen - 1) {
         const struct card *card = &cards[__builtin_ctzll(chosen)];
-        left += card->free_mib - r->mib_per_card;
+        left += card->free_mib - request_mib(r, card->total_mib);
         total += card->total_mib;
     }
     return (struct score_value){
@@ -139,8 +142,7 @@ static int64_t measured_free(const struct card *card)
 
 static void terms_of(const struct card *card, int64_t terms[TERMS])
 {
-    static const struct scv_spec unknown;
-    const struct scv_spec *spec = card->scv ? &card->scv->model->spec : &unknown;
+    const struct scv_spec *spec = &card->kind->spec;
     terms[BANDWIDTH] = spec->bandwidth;
     terms[CLOCK] = spec->clock_mhz;
     terms[CORE] = spec->sm_clock_mhz;
@@ -284,7 +286,9 @@ static struct score_value rate_fgd(const struct score_run *run,
         cpu_free = node->cpu_free + (own ? own->requests.cpu_milli : 0);
     }
     int64_t size = frag_read(&view, cpu_free, &after);
-    int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
+    int64_t mib = INT64_MAX;
+    if (r->kind == REQUEST_MEMORY) /* of several cards by a percentage: of one size */
+        mib = request_mib(r, chosen ? node->cards[__builtin_ctzll(chosen)].total_mib : 0);
     uint64_t whole = after.whole;
     int64_t drop = frag_take(&run->scratch->frag, &after, chosen, mib,
                              frag_clamp(run->pod->cpu_milli));
@@ -430,7 +434,7 @@ static void keep_nodes_free(const struct score_scratch *scratch, size_t n)
 {
     struct score_value *values = scratch->values;
     uint8_t others[SCORE_KINDS + 1] = {LINK_UNKNOWN}; /* the best class of each kind */
-    if (!scratch->kinds[0]) /* links matter on no node */
+    if (!scratch->kinds[0])                           /* links matter on no node */
         return;
     for (size_t i = 0; i < n; i++) {
         const struct score_links *l = &values[i].links;
@@ -446,14 +450,41 @@ static void keep_nodes_free(const struct score_scratch *scratch, size_t n)
     }
 }
 
+/* Some nodes are such where the pod takes from others. Puts these below all others. Returns
+ * whether there are others. */
+static bool sink_takers(const struct score_run *run, size_t n)
+{
+    struct score_value *values = run->scratch->values;
+    int64_t low = INT64_MAX, high = INT64_MIN;
+    for (size_t i = 0; i < n; i++) {
+        if (values[i].base == no_fit.base)
+            continue;
+        if (values[i].links.takes) /* the best of these ... */
+            high = values[i].base > high ? values[i].base : high;
+        else /* ... and the worst of the others */
+            low = values[i].base < low ? values[i].base : low;
+    }
+    if (low == INT64_MAX)
+        return false;
+    wide drop = (wide)high - low + least_range(run) + 1, most = INT64_MAX / 16;
+    drop = drop > most ? most : drop;
+    for (size_t i = 0; i < n; i++) {
+        if (values[i].base != no_fit.base && values[i].links.takes && drop > 0)
+            values[i].base -= (int64_t)drop;
+        values[i].links.takes = false;
+    }
+    return true;
+}
+
 /* Completes the values, now that the mean card is known, and lifts those of a better class of
  * connections above all others; within a class the policy decides. Returns whether the classes
- * differ. */
+ * differ, or what the pod takes from others. */
 static bool settle(const struct score_run *run, size_t n)
 {
     struct score_value *values = run->scratch->values;
     int64_t card = mean_card(&run->survey), low = INT64_MAX, high = INT64_MIN;
     uint8_t worst = LINK_NV, best = LINK_UNKNOWN;
+    bool takers = false;
     keep_nodes_free(run->scratch, n);
     for (size_t i = 0; i < n; i++) {
         struct score_value *v = &values[i];
@@ -465,6 +496,7 @@ static bool settle(const struct score_run *run, size_t n)
         high = v->base > high ? v->base : high;
         worst = v->links.class < worst ? v->links.class : worst;
         best = v->links.class > best ? v->links.class : best;
+        takers |= v->links.takes;
     }
     /* Absurd sizes of cards do not overflow. */
     uint64_t step = (uint64_t)high - (uint64_t)low + 1, most = INT64_MAX / 16;
@@ -475,7 +507,7 @@ static bool settle(const struct score_run *run, size_t n)
                 (values[i].links.class - worst) * (int64_t)(step < most ? step : most);
         values[i].links.class = worst;
     }
-    return best > worst;
+    return (takers && sink_takers(run, n)) || best > worst;
 }
 
 void score_end(struct score_run *run, size_t n, int *points)

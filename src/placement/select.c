@@ -12,9 +12,17 @@
 
 /* -- the conditions that a request sets on a card -- */
 
+/* Are so many MiB enough for its part of the card, which has some for each of its slots? */
+static inline bool is_enough(int64_t mib, const struct card *card,
+                             const struct request *r)
+{
+    int64_t part = request_mib(r, card->total_mib);
+    return part <= mib && part >= r->slots;
+}
+
 bool select_card_could_fit(const struct card *card, const struct request *r)
 {
-    return card->total_mib >= r->mib_per_card &&
+    return is_enough(card->total_mib, card, r) &&
            (r->kind == REQUEST_MEMORY || card->total_mib > 0) &&
            select_card_suits(card, r);
 }
@@ -30,7 +38,8 @@ static inline bool card_takes(const struct card *card, const struct request *r)
         fits = card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
                card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
     else
-        fits = card->free_mib >= r->mib_per_card && card->free_mib > 0 &&
+        fits = is_enough(card->free_mib, card, r) && card->free_mib > 0 &&
+               (!r->slots || card->slots_left >= (int64_t)r->slots) &&
                (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
     return fits && select_card_suits(card, r);
 }
@@ -40,8 +49,10 @@ static inline bool card_takes(const struct card *card, const struct request *r)
  * clock, and no compute left. */
 bool select_by_rows(const struct request *r)
 {
-    static const struct card bare = {
-        .total_mib = 1, .free_mib = INT64_MAX, .compute_promised = REQUEST_CORE};
+    static const struct card bare = {.total_mib = 1,
+                                     .free_mib = INT64_MAX,
+                                     .compute_promised = REQUEST_CORE,
+                                     .kind = &card_kind_unknown};
     return r->kind != REQUEST_DEVICES && card_takes(&bare, r);
 }
 
@@ -154,6 +165,24 @@ static bool has_cards(uint64_t set, uint64_t n)
     return n == 1 ? set != 0 : (uint64_t)__builtin_popcountll(set) >= n;
 }
 
+/* Takes from *left, and returns, the cards that can be together in what the request gets: a
+ * percentage of several cards is of cards of one size, the smallest first. */
+static uint64_t cut_size(const struct card *cards, const struct request *r,
+                         uint64_t *left)
+{
+    bool alike = r->percent && r->cards > 1 && !MUTANT(percent_of_mixed_cards);
+    uint64_t size = alike ? 0 : *left;
+    int64_t mib = INT64_MAX;
+    for (uint64_t rest = alike ? *left : 0; rest; rest &= rest - 1) {
+        int64_t total_mib = cards[__builtin_ctzll(rest)].total_mib;
+        size = total_mib < mib ? 0 : size;
+        mib = total_mib < mib ? total_mib : mib;
+        size |= total_mib == mib ? rest & -rest : 0;
+    }
+    *left &= ~size;
+    return size;
+}
+
 /* The checks that need no cards. FIT_YES: the cards decide. */
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {
@@ -164,7 +193,7 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
             return FIT_NEVER;
         if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
             return FIT_LATER;
-        if (!select_mode_allows(node, r))
+        if (!select_mode_allows(node, r) || !select_isolation_allows(node, r))
             return FIT_NEVER;
     }
     bool needs_scv = r->kind == REQUEST_DEVICES || request_is_selective(r);
@@ -188,11 +217,34 @@ static enum fit later_or_never(const struct ledger_node *node, const struct card
                            : select_card_could_fit(&cards[i], r);
         possible |= (uint64_t)could << i & within;
     }
-    return has_cards(possible, r->cards) &&
-                   (!r->min_link || choose(node, rows, cards, r, possible) ||
-                    !links_sets(node->links, r->cards, &(uint32_t){0})) /* perhaps */
-               ? FIT_LATER
-               : FIT_NEVER;
+    while (possible) {
+        uint64_t size = cut_size(cards, r, &possible);
+        if (has_cards(size, r->cards) &&
+            (!r->min_link || choose(node, rows, cards, r, size) ||
+             !links_sets(node->links, r->cards, &(uint32_t){0}))) /* perhaps */
+            return FIT_LATER;
+    }
+    return FIT_NEVER;
+}
+
+/* The cards of the mask without those that claims of nvidia.com/gpu leave for nobody: which of the
+ * cards without a promise the kubelet allocates is unknown, but not how many. */
+static uint64_t less_claimed(const struct select_view *view, const struct request *r,
+                             uint64_t mask)
+{
+    uint64_t empty = 0, shown = ledger_node_info(view->node).held_cards;
+    for (uint32_t i = 0; i < view->node->n_cards; i++) {
+        const struct card *card = &view->cards[i];
+        bool held = card->state == CARD_HELD && !(shown >> i & 1); /* by these claims */
+        empty |= (uint64_t)((card->state == CARD_AVAILABLE || held) &&
+                            !card->kind->profile.n && card_is_unpromised(card))
+                 << i;
+    }
+    uint64_t n = (uint64_t)__builtin_popcountll(empty), taken = mask & empty;
+    uint64_t spare = n > view->claimed ? n - view->claimed : 0;
+    while (spare < r->cards && (uint64_t)__builtin_popcountll(taken) > spare)
+        taken &= taken - 1;
+    return (mask & ~empty) | taken;
 }
 
 enum fit select_cards(const struct select_view *view, const struct request *r,
@@ -205,22 +257,27 @@ enum fit select_cards(const struct select_view *view, const struct request *r,
     if (fit != FIT_YES)
         return fit;
     uint64_t mask = select_mask(view, r) & within;
+    if (view->claimed && r->kind != REQUEST_DEVICES)
+        mask = less_claimed(view, r, mask);
     uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? view->claimed : 0);
-    bool enough = has_cards(mask, need);
-    if (enough && (chosen || r->min_link) && r->kind != REQUEST_DEVICES)
-        set = choose(view->node, view->rows, view->cards, r, mask);
+    bool fits = false;
+    while (mask && !fits) {
+        uint64_t size = cut_size(view->cards, r, &mask);
+        bool enough = has_cards(size, need);
+        if (enough && (chosen || r->min_link) && r->kind != REQUEST_DEVICES)
+            set = choose(view->node, view->rows, view->cards, r, size);
+        fits = enough && (set || !r->min_link);
+    }
     if (chosen)
         *chosen = set;
-    return enough && (set || !r->min_link)
-               ? FIT_YES
-               : later_or_never(view->node, view->cards, r, within);
+    return fits ? FIT_YES : later_or_never(view->node, view->cards, r, within);
 }
 
 bool select_rows(const struct ledger_node *node, const struct request *r,
                  uint64_t *chosen)
 {
     const struct ledger_rows *rows = &node->rows;
-    if (!rows->valid || node->has_nominated || node->has_reserved ||
+    if (!rows->valid || node->has_nominated || node->has_reserved || node->claimed ||
         node_fits(node, r) != FIT_YES)
         return false;
     uint64_t mask = mask_of_rows(rows, r);
@@ -248,72 +305,146 @@ void select_take(struct select_view *view, const struct request *r, uint64_t cho
         struct card *card = &view->cards[__builtin_ctzll(chosen)];
         card->pods++;
         card->whole |= r->kind == REQUEST_CARDS;
-        card->free_mib = r->kind == REQUEST_CARDS ? 0 : card->free_mib - r->mib_per_card;
+        card->free_mib = r->kind == REQUEST_CARDS
+                             ? 0
+                             : card->free_mib - request_mib(r, card->total_mib);
         card_add_core(&card->compute_promised, r->core);
+        card->slots_left -= (int32_t)r->slots;
     }
 }
 
-/* Does the nominated pod precede the pending pod? Not with a reservation on the node, which
- * counts already, and not as a member of the same gang. */
-static bool precedes(const struct ledger_node *node, const struct ledger_pod *other,
-                     const struct select_pod *pod)
-{
-    return other->priority >= pod->priority && !span_eq(other->uid, pod->uid) &&
-           !ledger_reservation_on(node, other->uid) &&
-           !(pod->gang && other->member && other->member->gang == pod->gang);
-}
-
-/* Takes the cards that are kept for a pod, whatever they have left now: pods that leave still
- * hold the rest. */
-static void take_kept(struct select_view *view, const struct ledger_pod *pod)
-{
-    uint64_t kept = ledger_pod_kept(pod);
-    if (view->node->n_cards < SCV_MAX_CARDS)
-        kept &= (UINT64_C(1) << view->node->n_cards) - 1;
-    select_take(view, pod->request, kept);
-    for (; kept; kept &= kept - 1) {
-        struct card *card = &view->cards[__builtin_ctzll(kept)];
-        card->free_mib = card->free_mib < 0 ? 0 : card->free_mib;
-    }
-}
+/* A nominated pod that precedes the pending one, and the cards that it takes. */
+struct nominee {
+    const struct ledger_pod *pod;
+    uint64_t cards;
+};
 
 /* By falling priority, then those with kept cards, then by UID. */
 static int compare_nominated(const void *a, const void *b)
 {
-    const struct ledger_pod *x = *(struct ledger_pod *const *)a;
-    const struct ledger_pod *y = *(struct ledger_pod *const *)b;
+    const struct ledger_pod *x = ((const struct nominee *)a)->pod,
+                            *y = ((const struct nominee *)b)->pod;
     return quantity_compare(y->priority, x->priority)
                ?: !ledger_pod_kept(x) - !ledger_pod_kept(y)
                ?: span_cmp(x->uid, y->uid);
 }
 
-void select_take_nominated(struct select_view *view, const struct select_pod *pod)
+/* Does the nominated pod precede the pending pod? Not with a reservation on the node, which
+ * counts already, and not as a member of the same gang. `own`: the pending pod's nomination to the
+ * node, or NULL. Of two nominated pods of one priority and without kept cards, one precedes the
+ * other: else each would wait for the other. */
+static bool precedes(const struct ledger_node *node, const struct ledger_pod *other,
+                     const struct select_pod *pod, const struct ledger_nomination *own)
+{
+    if (other->priority < pod->priority || other->request->kind == REQUEST_NONE ||
+        span_eq(other->uid, pod->uid) || ledger_reservation_on(node, other->uid) ||
+        (pod->gang && other->member && other->member->gang == pod->gang))
+        return false;
+    return other->priority > pod->priority || !own || ledger_pod_kept(other) ||
+           compare_nominated(&(struct nominee){.pod = other},
+                             &(struct nominee){.pod = own->pod}) < 0;
+}
+
+/* The cards that are reserved for the pod on the node; 0 unless they are as many as it
+ * requests: cards may have left the node since. */
+static uint64_t reserved_cards(const struct ledger_node *node,
+                               const struct select_pod *pod)
+{
+    const struct ledger_reservation *own = ledger_reservation_on(node, pod->uid);
+    uint64_t cards = 0;
+    for (uint32_t i = 0; own && i < own->n_shares; i++)
+        if (own->shares[i].on >= 0)
+            cards |= UINT64_C(1) << own->shares[i].on;
+    return (uint32_t)__builtin_popcountll(cards) == pod->request->cards ? cards : 0;
+}
+
+static void take_nominee(struct select_view *view, const struct nominee *nominee)
+{
+    if (nominee->pod->request->kind == REQUEST_DEVICES && nominee->cards)
+        view->claimed += nominee->pod->request->cards;
+    else
+        select_take(view, nominee->pod->request, nominee->cards);
+}
+
+/* `then` becomes the cards `later` as a nominated pod of that priority sees them, beside those
+ * that precede it. */
+static void see_later(struct select_view *then, const struct select_view *later,
+                      const struct select_pod *pod, int64_t priority,
+                      const struct nominee *before, size_t n)
+{
+    select_view_cards(then, later->node, then->own, later->claimed);
+    if (later->node->n_cards)
+        memcpy(then->own, later->cards, later->node->n_cards * sizeof *then->own);
+    if (later->node->has_reserved)
+        ledger_cards_release(later->node, pod->priority, priority, pod->uid, then->own);
+    for (size_t i = 0; i < n; i++)
+        take_nominee(then, &before[i]);
+}
+
+/* The cards for a nominated pod when the pods that terminate have left, whatever cards others
+ * still hold. Cards that no such pod is on are the first choice, because the nominated pod can
+ * have them now, and those that are reserved for the pending pod (`own`) are the last. */
+static uint64_t choose_later(const struct select_view *then, const struct request *r,
+                             uint64_t settled, uint64_t own)
+{
+    const uint64_t within[] = {settled & ~own, ~own, SELECT_ALL_CARDS};
+    for (size_t i = 0; i < ARRAY_LEN(within); i++) {
+        uint64_t chosen;
+        if (select_cards(then, r, within[i], &chosen) == FIT_YES)
+            return r->kind == REQUEST_DEVICES ? SELECT_ALL_CARDS : chosen;
+    }
+    return 0;
+}
+
+void select_take_nominated(struct select_view *view, const struct select_view *later,
+                           const struct select_pod *pod)
 {
     const struct ledger_node *node = view->node;
-    cleanup_free struct ledger_pod **list = NULL;
+    const struct ledger_nomination *mine = node->nominated;
+    cleanup_free struct nominee *list = NULL;
     size_t n = 0, cap = 0;
+    while (mine && !span_eq(mine->pod->uid, pod->uid))
+        mine = mine->next;
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
-        if (!precedes(node, m->pod, pod) || m->pod->request->kind == REQUEST_NONE)
+        if (!precedes(node, m->pod, pod, mine))
             continue;
         MEM_GROW(list, cap, n + 1);
-        list[n++] = m->pod;
+        list[n++] = (struct nominee){.pod = m->pod};
     }
     if (!n)
         return;
     own_cards(view);
     qsort(list, n, sizeof *list, compare_nominated);
+    uint64_t all = ledger_all_cards(node), settled = 0, own = reserved_cards(node, pod);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        settled |= (uint64_t)(view->cards[i].pods == later->cards[i].pods) << i;
+    struct select_view then;
     for (size_t i = 0; i < n; i++) {
-        const struct request *r = list[i]->request;
-        if (r->kind == REQUEST_DEVICES) {
-            view->claimed += r->cards;
-        } else if (ledger_pod_kept(list[i])) {
-            take_kept(view, list[i]);
-        } else if (select_mode_allows(node, r)) {
-            uint64_t mask = select_mask(view, r);
-            if (has_cards(mask, r->cards))
-                select_take(view, r, choose(view->node, NULL, view->cards, r, mask));
+        const struct ledger_pod *other = list[i].pod;
+        if (!i || (node->has_reserved && other->priority != list[i - 1].pod->priority))
+            see_later(&then, later, pod, other->priority, list, i);
+        if (ledger_pod_kept(other)) { /* all of them, whatever they have left */
+            list[i].cards = ledger_pod_kept(other) & all;
+            take_nominee(view, &list[i]);
+        } else {
+            list[i].cards = choose_later(&then, other->request, settled, own);
         }
+        take_nominee(&then, &list[i]);
     }
+    /* The pending pod needs room both now and then. */
+    see_later(&then, later, pod, pod->priority, list, n);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &view->cards[i], *left = &then.cards[i];
+        card->free_mib = quantity_at_most(card->free_mib, left->free_mib);
+        card->free_mib = card->free_mib < 0 ? 0 : card->free_mib;
+        card->pods = card->pods > left->pods ? card->pods : left->pods;
+        card->whole |= left->whole;
+        if (card->compute_promised < left->compute_promised)
+            card->compute_promised = left->compute_promised;
+        if (card->slots_left > left->slots_left)
+            card->slots_left = left->slots_left;
+    }
+    view->claimed += then.claimed - later->claimed;
 }
 
 void select_view_cards(struct select_view *view, const struct ledger_node *node,
@@ -335,17 +466,19 @@ void select_view(struct select_view *view, const struct ledger_node *node,
     }
     ledger_cards_seen(node, pod->priority, pod->uid, view->own);
     view->cards = view->own;
-    if (nominated == SELECT_ALL)
-        select_take_nominated(view, pod);
-    for (const struct ledger_nomination *m = node->nominated;
-         m && nominated == SELECT_KEPT && !MUTANT(kept_cards_given_away); m = m->next)
-        if (m->kept && precedes(node, m->pod, pod))
-            take_kept(view, m->pod);
+    if (!node->has_nominated)
+        return;
+    struct select_view later;
+    select_view_cards(&later, node, later.own, node->claimed);
+    memcpy(later.own, view->own, node->n_cards * sizeof *later.own);
+    later.claimed = ledger_cards_left(node, later.own);
+    select_take_nominated(view, &later, pod);
 }
 
 int64_t select_least_mib(const struct request *r)
 {
-    bool one = r->kind == REQUEST_MEMORY && r->cards == 1 && select_by_rows(r);
+    bool one =
+        r->kind == REQUEST_MEMORY && r->cards == 1 && !r->isolation && select_by_rows(r);
     return one ? least_of(r) : INT64_MAX;
 }
 
@@ -369,7 +502,8 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
 
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
 {
-    if (select_by_rows(r) && !r->min_link && (r->kind == REQUEST_CARDS || r->cards == 1))
+    if (select_by_rows(r) && !r->min_link &&
+        (r->kind == REQUEST_CARDS ? !node->claimed : r->cards == 1))
         return fit_by_sums(node, r);
     if (request_fits_anywhere(r))
         return FIT_YES;
@@ -398,17 +532,33 @@ enum fit select_fit_schedulable(const struct ledger_node *node,
     return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
 }
 
-/* The cards that are reserved for the pod on the node; 0 unless they are as many as it
- * requests: cards may have left the node since. */
-static uint64_t reserved_cards(const struct ledger_node *node,
-                               const struct select_pod *pod)
+/* Are cards of the node reserved for a pod of lower priority, or is one nominated to it? */
+static bool has_weaker(const struct ledger_node *node, const struct select_pod *pod)
 {
-    const struct ledger_reservation *own = ledger_reservation_on(node, pod->uid);
-    uint64_t cards = 0;
-    for (uint32_t i = 0; own && i < own->n_shares; i++)
-        if (own->shares[i].on >= 0)
-            cards |= UINT64_C(1) << own->shares[i].on;
-    return (uint32_t)__builtin_popcountll(cards) == pod->request->cards ? cards : 0;
+    const struct ledger_reservation *r = node->reserved;
+    const struct ledger_nomination *m = node->nominated;
+    while (r && (r->priority >= pod->priority || span_eq(r->uid, pod->uid)))
+        r = r->next_here;
+    while (m && (m->pod->priority >= pod->priority || span_eq(m->pod->uid, pod->uid)))
+        m = m->next;
+    return r || m;
+}
+
+/* Does the pod fit beside all reservations and nominated pods of others? */
+static bool fits_last(const struct ledger_node *node, const struct select_pod *pod,
+                      uint64_t *chosen)
+{
+    struct select_pod last = *pod;
+    struct select_view view;
+    last.priority = INT64_MIN;
+    select_view(&view, node, &last, SELECT_ALL);
+    return select_cards(&view, pod->request, SELECT_ALL_CARDS, chosen) == FIT_YES;
+}
+
+bool select_takes(const struct ledger_node *node, const struct select_pod *pod)
+{
+    return (node->has_reserved || node->has_nominated) && has_weaker(node, pod) &&
+           !fits_last(node, pod, NULL);
 }
 
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
@@ -422,14 +572,46 @@ bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
     struct request blind = *r;
     blind.ignores_links = true;
     r = MUTANT(set_ignored_by_bind) ? &blind : r;
-    select_view(&view, node, pod, SELECT_KEPT);
-    if (select_cards(&view, r, reserved_cards(node, pod), chosen) == FIT_YES)
-        return true;
-    if (node->nominated) {
-        struct select_view beside;
-        select_view(&beside, node, pod, SELECT_ALL);
-        if (select_cards(&beside, r, SELECT_ALL_CARDS, chosen) == FIT_YES)
-            return true;
+    select_view(&view, node, pod, SELECT_ALL);
+    if (MUTANT(kept_cards_given_away)) {
+        ledger_cards_seen(node, pod->priority, pod->uid, view.own);
+        view.cards = view.own;
     }
-    return select_cards(&view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
+    return select_cards(&view, r, reserved_cards(node, pod), chosen) == FIT_YES ||
+           (has_weaker(node, pod) && fits_last(node, pod, chosen)) ||
+           select_cards(&view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
+}
+
+/* The cards are not given twice. Nominations and links between cards need the whole choice. */
+static bool reservation_holds(const struct ledger *l, const struct ledger_node *node,
+                              const struct ledger_reservation *own)
+{
+    const struct ledger_pod *of = ledger_pod_find(l, own->uid);
+    const struct select_pod pod = {own->request, own->priority, own->uid,
+                                   of && of->member ? of->member->gang : NULL};
+    uint64_t chosen;
+    if ((node->cordoned && !own->cordoned) || node_fits(node, own->request) != FIT_YES)
+        return false;
+    for (uint32_t i = 0; i < own->n_shares; i++) {
+        const struct card *card = ledger_share_card(node, &own->shares[i]);
+        if (!card || card->state != CARD_AVAILABLE ||
+            !select_card_could_fit(card, own->request))
+            return false;
+    }
+    if (!node->has_nominated && !own->request->min_link)
+        return true;
+    return select_bind(node, &pod, &chosen) && chosen == reserved_cards(node, &pod);
+}
+
+struct ledger_reservation *select_reservation_lost(const struct ledger *l,
+                                                   const struct ledger_node *node)
+{
+    struct ledger_reservation *r = ledger_reservation_lost(node, INT64_MAX);
+    if (MUTANT(stale_reservation_counts))
+        return NULL;
+    if (r)
+        return r;
+    for (r = node->reserved; r && reservation_holds(l, node, r);)
+        r = r->next_here;
+    return r;
 }

@@ -90,8 +90,7 @@ static int make_policy(const struct change_input *in, struct edit *e, struct err
 {
     const char *kubeconfig = facts_option(in->facts, "kubeconfig");
     const char *image = edit_string(in->facts->container, "image");
-    const char *tag = strstr(image, ":v1."); /* "registry:5000/kube-scheduler:v1.31.0" */
-    if (!tag || atoi(tag + 4) < 25)
+    if (facts_minor(in->facts) < 25)
         return err_set(err, ERR_INVALID,
                        "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
                        "on: follow policy/README.md",
@@ -226,6 +225,10 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
                        "chart's own kube-scheduler (" FACTS_INSTEAD
                        "), or follow policy/README.md",
                        f->manifest.why.msg);
+    cleanup_buf struct buf removed = {0};
+    facts_add_removed(&removed, f);
+    if (removed.n)
+        return err_set(err, ERR_INVALID, "%s: %s: delete it first", path, removed.p);
     if (*file != '/')
         return err_set(err, ERR_INVALID, "%s: \"%s\" is not an absolute path", path,
                        file);

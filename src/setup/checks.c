@@ -26,7 +26,8 @@
     INSTALL "    # or --renew, if only the files of the certificate are old"
 
 enum {
-    TIMEOUT_MIN_S = 22, /* a bind takes at most 15 s, and 7 s more without a leader */
+    TIMEOUT_MIN_S =
+        22, /* a held bind when its leader is killed: 10 s, 7 s, and the Binding */
     DAY_S = 24 * 3600,
     WARN_DAYS = 30,
     CAS_MAX = 64
@@ -142,6 +143,12 @@ static bool check_scheduler(const struct facts *f, struct checks *out)
                  "journalctl -u kubelet");
     if (why->code != ERR_NONE)
         return false;
+    cleanup_buf struct buf removed = {0};
+    facts_add_removed(&removed, f);
+    if (removed.n)
+        add(out, PROBLEM, "removed-flag",
+            "kube-scheduler exits when it does not know an option",
+            "delete these lines of the manifest of the static pod", "%s", removed.p);
     if (inside && !f->config.mounted)
         add(out, PROBLEM, "not-mounted",
             "kube-scheduler does not find the file in its container, and exits",
@@ -189,7 +196,8 @@ static void check_entry(const struct facts *f, struct checks *out)
          "also after a failed bind)"},
         {"no-node-cache", "nodeCacheCapable", "true",
          "each call carries whole Node objects, and all nodes look idle to prioritize"}};
-    static const char *const names[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count"};
+    static const char *const names[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
+                                        "aliyun.com/gpu-share"};
     const json_t *all = edit_value(f->entry, "managedResources");
     const char *path = f->config.path;
     int64_t ms = 0;
@@ -207,7 +215,8 @@ static void check_entry(const struct facts *f, struct checks *out)
     if (!*timeout || (opt_parse_duration(span_of(timeout), &ms, NULL) == 0 &&
                       ms < TIMEOUT_MIN_S * 1000))
         add(out, PROBLEM, "timeout-short",
-            "a bind may take 22 s; kube-scheduler would give up before",
+            "a bind may take 22 s, and is held up to 10 s for its gang; kube-scheduler "
+            "would give up before",
             "httpTimeout: 30s", "%s: httpTimeout is %s", path,
             *timeout ? timeout : "not set, which means 5 s");
     /* Without managedResources, kube-scheduler calls the extender for all pods. */
@@ -305,9 +314,9 @@ static void check_reach(const struct facts *f, struct checks *out)
              "kubectl get pods,services,endpointslices -A -l "
              "component=gpushare-schd-extender\n"
              "scripts/install --undo    # if the chart was uninstalled\n"
-             "curl -ik https://NODE-ADDRESS:32766/readyz    # if it answers, because "
-             "kube-proxy serves no node ports on 127.0.0.1:\n" INSTALL
-             " --address NODE-ADDRESS:32766\n" CERTIFICATE},
+             "curl -ik https://NODE-ADDRESS:32766/readyz    # with IPv6 in brackets. If "
+             "this answers, because kube-proxy serves no node ports on "
+             "127.0.0.1:\n" INSTALL " --address NODE-ADDRESS:32766\n" CERTIFICATE},
         [FACTS_REACH_GO_EXTENDER] =
             {"go-extender", "another extender answers, with a ledger of its own",
              "kubectl replace -f manifests/deployment.yaml    # migration: "

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -95,6 +96,40 @@ const char *facts_option(const struct facts *f, const char *name)
             value = (next = word_at(f->container, i + 1)) && *next != '-' ? next : "";
     }
     return value;
+}
+
+int facts_minor(const struct facts *f)
+{
+    /* "registry:5000/kube-scheduler:v1.31.0" */
+    const char *tag = strstr(edit_string(f->container, "image"), ":v1.");
+    return tag ? atoi(tag + 4) : 0;
+}
+
+void facts_add_removed(struct buf *out, const struct facts *f)
+{
+    /* With the version of the removal; --config-file never existed. */
+    static const char removed[] =
+        " --config-file=0 --algorithm-provider=22 --hard-pod-affinity-symmetric-weight=22"
+        " --scheduler-name=22 --policy-config-file=23 --policy-configmap=23"
+        " --policy-configmap-namespace=23 --use-legacy-policy-config=23 --address=24"
+        " --port=24 --add-dir-header=26 --alsologtostderr=26 --log-backtrace-at=26"
+        " --log-dir=26 --log-file=26 --log-file-max-size=26 --logtostderr=26"
+        " --one-output=26 --skip-headers=26 --skip-log-headers=26 --stderrthreshold=26"
+        " --lock-object-name=28 --lock-object-namespace=28";
+    const char *word;
+    for (size_t i = 0; (word = word_at(f->container, i)); i++) {
+        cleanup_free char *key = xasprintf(" %.*s=", (int)strcspn(word, "="), word);
+        const char *at = strstr(removed, key);
+        int since = at ? atoi(at + strlen(key)) : INT_MAX;
+        if (since > facts_minor(f))
+            continue;
+        buf_adds(out, out->n ? "\nkube-scheduler" : "kube-scheduler");
+        if (since)
+            buf_printf(out, " 1.%d has no%.*s (from 1.%d on)", facts_minor(f),
+                       (int)strlen(key) - 1, key, since);
+        else
+            buf_printf(out, " has no option%.*s", (int)strlen(key) - 1, key);
+    }
 }
 
 const char *facts_below(const char *path, const char *mount)
@@ -350,6 +385,12 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     return rc;
 }
 
+/* The body as JSON; NULL: it is none. New. */
+static json_t *json_of(const struct httpc_reply *reply)
+{
+    return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
+}
+
 /* A call of the API server, with the kubeconfig of the node's administrator by default. */
 static int call_api(const char *root, const char *kubeconfig, struct kube_request request,
                     struct httpc_reply *reply, struct err *err)
@@ -367,17 +408,25 @@ static int call_api(const char *root, const char *kubeconfig, struct kube_reques
     return rc;
 }
 
-void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f)
+void facts_read_extender(const char *root, const char *kubeconfig, struct facts *f)
 {
+    const char *ns = namespace_of(f);
     cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, namespace_of(f));
-    struct httpc_reply reply = {0};
+                          xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, ns),
+                      *service = xasprintf("/api/v1/namespaces/%s/services/" SERVICE, ns);
+    cleanup_reply struct httpc_reply reply = {0};
+    struct err why;
     if (call_api(root, kubeconfig, (struct kube_request){.method = "GET", .path = path},
                  &reply, &f->secret_why) ||
         facts_decode_secret(buf_span(&reply.body), f, &f->secret_why))
-        err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, namespace_of(f));
+        err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, ns);
     buf_wipe(&reply.body);
-    httpc_reply_fini(&reply);
+    if (call_api(root, kubeconfig,
+                 (struct kube_request){.method = "GET", .path = service}, &reply,
+                 &why) == 0) {
+        json_auto_t *j = json_of(&reply);
+        f->node_port = json_integer_value(edit_value(j, "spec.ports.0.nodePort"));
+    }
 }
 
 #define KUBEADM "kube-system/kubeadm-config"
@@ -387,23 +436,22 @@ static const char kubeadm_path[] =
 void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f)
 {
     struct facts_file *file = &f->kubeadm;
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     file->path = xstrdup(KUBEADM);
     if (call_api(root, kubeconfig,
                  (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
                  &file->why) == 0) {
-        json_auto_t *map = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        json_auto_t *map = json_of(&reply);
         buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
         f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
         file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
     }
-    httpc_reply_fini(&reply);
 }
 
 int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
                         struct span text, struct err *err)
 {
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     json_auto_t *j =
         json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
                   "data", "ClusterConfiguration", text.p, text.n);
@@ -414,9 +462,7 @@ int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct f
                                          .path = kubeadm_path,
                                          .content_type = "application/merge-patch+json",
                                          .body = span_of(body)};
-    int rc = call_api(root, kubeconfig, request, &reply, err);
-    httpc_reply_fini(&reply);
-    return rc;
+    return call_api(root, kubeconfig, request, &reply, err);
 }
 
 /* -- the extender and kube-scheduler -- */
@@ -446,12 +492,6 @@ static int send_request(struct httpc *http, const char *path, struct span body,
     return httpc_call(http, &request, BODY_MAX, reply, err);
 }
 
-/* The body as JSON; NULL: it is none. New. */
-static json_t *json_of(const struct httpc_reply *reply)
-{
-    return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
-}
-
 /* Calls the extender at f->url; if `tls` is NULL, with the entry's certificates, as `name`. */
 static void call_extender(struct facts *f, const struct httpc_config *tls,
                           const char *name)
@@ -473,7 +513,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
         n--;
     cleanup_free char *path =
         xasprintf("%.*s/%s", (int)n, prefix, *verb ? verb : "filter");
-    struct httpc_reply reply = {0}, version = {0};
+    cleanup_reply struct httpc_reply reply = {0}, version = {0};
     struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
     int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
     json_auto_t *j = rc ? NULL : json_of(&reply), *v = NULL;
@@ -492,8 +532,6 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
         err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
     }
-    httpc_reply_fini(&reply);
-    httpc_reply_fini(&version);
     httpc_free(http);
 }
 
@@ -525,17 +563,15 @@ bool facts_is_healthy(const struct facts *f, struct err *err)
     const char *port = facts_option(f, "secure-port");
     const char *host = facts_option(f, "bind-address");
     host = host && *host ? host : "127.0.0.1";
-    cleanup_free char *url =
-        xasprintf(strchr(host, ':') ? "https://[%s]:%s" : "https://%s:%s", host,
-                  port && *port ? port : "10259");
+    cleanup_free char *url = xasprintf("https://" STR_HOST ":%s", STR_HOST_ARG(host),
+                                       port && *port ? port : "10259");
     const struct httpc_config unverified = {0};
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     struct httpc *http = connect_to(url, &unverified, err);
     int rc = http ? send_request(http, "/healthz", SPAN(""), &reply, err) : -1;
     if (rc == 0 && reply.status != 200)
         rc = err_set(err, ERR_UNAVAILABLE, "%s/healthz: HTTP status %u", url,
                      reply.status);
-    httpc_reply_fini(&reply);
     httpc_free(http);
     return rc == 0;
 }
@@ -568,9 +604,11 @@ char *facts_planned_url(const struct facts *f, const char *address, bool insecur
 {
     const char *old = strstr(edit_string(f->entry, "urlPrefix"), "://");
     const char *scheme = insecure ? "http" : "https";
-    return old && !address ? xasprintf("%s%s", scheme, old)
-                           : xasprintf("%s://%s" FACTS_VERBS, scheme,
-                                       address ? address : FACTS_ADDRESS);
+    if (address)
+        return xasprintf("%s://%s" FACTS_VERBS, scheme, address);
+    return old ? xasprintf("%s%s", scheme, old)
+               : xasprintf("%s://127.0.0.1:%lld" FACTS_VERBS, scheme,
+                           f->node_port ?: FACTS_NODE_PORT);
 }
 
 const struct facts_file *facts_newer_file(const struct facts *f)

@@ -19,9 +19,9 @@
 /* The folder of its files, as kube-scheduler sees them in its container. */
 #define FACTS_TLS_DIR "/etc/kubernetes/gpushare"
 /* kube-scheduler's configuration file where the static pod names no other. */
-#define FACTS_CONFIG  "/etc/kubernetes/kube-scheduler-config.yaml"
-#define FACTS_VERBS   "/gpushare-scheduler" /* the path of urlPrefix */
-#define FACTS_ADDRESS "127.0.0.1:32766"     /* of manifests/service.yaml */
+#define FACTS_CONFIG    "/etc/kubernetes/kube-scheduler-config.yaml"
+#define FACTS_VERBS     "/gpushare-scheduler" /* the path of urlPrefix */
+#define FACTS_NODE_PORT 32766LL               /* of manifests/service.yaml */
 
 /* The members of tlsConfig, and the path in the container. kube-scheduler prefers the data. */
 extern const struct facts_tls_name {
@@ -79,6 +79,7 @@ struct facts {
      * static pods. */
     struct facts_file kubeadm;
     char *kubeadm_version; /* resourceVersion of the ConfigMap */
+    json_int_t node_port;  /* of the extender's Service; 0: unknown */
 };
 
 /* Overwrites the key. */
@@ -86,8 +87,9 @@ void facts_fini(struct facts *f);
 /* Reads the files and the processes. `root` is the node's root folder ("" for this
  * machine). */
 void facts_read_node(const char *root, struct facts *f);
-/* Reads the Secret. `kubeconfig` NULL: /etc/kubernetes/admin.conf of the node. */
-void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f);
+/* Reads the extender's Secret and Service. `kubeconfig` NULL: /etc/kubernetes/admin.conf of the
+ * node. */
+void facts_read_extender(const char *root, const char *kubeconfig, struct facts *f);
 /* The same for f->kubeadm. */
 void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f);
 /* Writes the ClusterConfiguration, unless another client has since facts_read_kubeadm. */
@@ -114,6 +116,11 @@ bool facts_is_healthy(const struct facts *f, struct err *err);
 /* The value of the pod's `--NAME=VALUE` or `--NAME VALUE`, "" for a flag without one, NULL
  * if absent. The last occurrence counts, as for kube-scheduler. */
 const char *facts_option(const struct facts *f, const char *name);
+/* Of kube-scheduler's version 1.MINOR, by the tag of its image; 0: unknown. */
+int facts_minor(const struct facts *f);
+/* Appends a line for each option of the pod that kube-scheduler no longer has in this version;
+ * it exits. */
+void facts_add_removed(struct buf *out, const struct facts *f);
 /* The name of the extender in its own certificate: "gpushare-schd-extender.NAMESPACE.svc".
  * New. */
 char *facts_server_name(const struct facts *f);
@@ -124,7 +131,8 @@ const json_t *facts_find_entry(const json_t *config);
 bool facts_has_our_certificate(const json_t *entry);
 /* Does it have a client certificate of the administrator? Such an entry stays. */
 bool facts_has_own_certificate(const json_t *entry);
-/* The urlPrefix after the changes; `address` NULL: as it is, or FACTS_ADDRESS. New. */
+/* The urlPrefix after the changes; `address` NULL: as it is, or the node port of the
+ * Service on 127.0.0.1, which is FACTS_NODE_PORT if it was not read. New. */
 char *facts_planned_url(const struct facts *f, const char *address, bool insecure);
 /* The file that was changed since the process started, and that kube-scheduler reads only
  * when it starts: its configuration, or the CA of tlsConfig. NULL: none. It reads the

@@ -4,6 +4,7 @@
 
 #include "setup/setup.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ static const struct opt table[] = {
                "machine's root."),
     OPT_STRING("address", address, "HOST:PORT", NULL,
                "Extender HOST:PORT for plan and reach; default: as configured, or "
-               "127.0.0.1:32766."),
+               "the node port of its Service."),
     OPT_STRING("namespace", namespace, "NAME", NULL,
                "Namespace of the extender and of its Secrets; default: kube-system."),
     OPT_STRING(
@@ -95,7 +96,7 @@ static void read_facts(struct run *r)
     if (o->no_cluster) {
         err_set(&r->facts.secret_why, ERR_UNAVAILABLE, "the Secret was not read");
     } else {
-        facts_read_secret(r->root, o->kubeconfig, &r->facts);
+        facts_read_extender(r->root, o->kubeconfig, &r->facts);
         facts_read_kubeadm(r->root, o->kubeconfig, &r->facts);
     }
 }
@@ -227,14 +228,17 @@ static int named(struct run *r, struct err *err)
     return err->code != ERR_NONE ? -1 : entry_print(&r->out, err);
 }
 
-/* HOST:PORT or [HOST]:PORT; only a host in brackets has colons. */
+/* HOST:PORT; an IPv6 address is in brackets. */
 static bool is_address(const char *text)
 {
-    bool ipv6 = *text == '[';
-    const char *end = strstr(text, ipv6 ? "]:" : ":");
+    struct in6_addr v6;
     int64_t port;
-    return end && end > text + ipv6 && text[strcspn(text, "/?#@ \t\r\n\"'")] == '\0' &&
-           span_i64(span_of(end + 1 + ipv6), &port) && port > 0 && port < 65536;
+    bool brackets = *text == '[';
+    struct span rest = span_of(text), host = span_cut(&rest, brackets ? ']' : ':');
+    cleanup_free char *name = xmemdup0(host.p + brackets, host.n - brackets);
+    return (brackets ? inet_pton(AF_INET6, name, &v6) == 1 && !span_cut(&rest, ':').n
+                     : host.n && span_has_only(host, "-._")) &&
+           span_i64(rest, &port) && port > 0 && port < 65536;
 }
 
 static int command(struct run *r, struct err *err)
@@ -252,7 +256,9 @@ static int command(struct run *r, struct err *err)
         return err_set(err, ERR_INVALID, "--namespace: invalid name \"%s\"", namespace);
     if (address && !is_address(address))
         return err_set(err, ERR_INVALID,
-                       "--address: invalid address \"%s\"; expected HOST:PORT", address);
+                       "--address: invalid address \"%s\"; expected HOST:PORT, an IPv6 "
+                       "address in brackets",
+                       address);
     r->facts.namespace = namespace;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n && (args->n == 1 || commands[i].run == store) &&

@@ -66,6 +66,8 @@ static void write_pod(struct jwrite *w, const struct ledger_pod *pod, int64_t mi
         jwrite_i64(w, "usedMiB", use->used_mib);
     if (use && use->sm_percent >= 0)
         jwrite_i64(w, "utilizationPercent", use->sm_percent);
+    if (use)
+        scv_write_isolation(w, "enforcedBy", use->enforced_by);
     jwrite_object_end(w);
 }
 
@@ -97,9 +99,10 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
         jwrite_str_set(w, "name", r->name);
         jwrite_str_set(w, "namespace", r->ns);
         jwrite_str_set(w, "uid", r->uid);
-        jwrite_i64(w, "mib", r->whole ? card->total_mib : r->shares[i].mib);
-        write_true(w, "wholeCard", r->whole);
-        write_set(w, "computePercent", r->core);
+        bool whole = r->request->kind == REQUEST_CARDS;
+        jwrite_i64(w, "mib", whole ? card->total_mib : r->shares[i].mib);
+        write_true(w, "wholeCard", whole);
+        write_set(w, "computePercent", r->request->core);
         jwrite_object_end(w);
     }
     jwrite_array_end(w);
@@ -139,8 +142,8 @@ static void write_card(struct jwrite *w, const struct ledger_node *node,
     }
     jwrite_array_end(w);
     jwrite_str_set(w, "uuid", card->uuid);
-    jwrite_str_set(w, "model", card->model);
-    jwrite_str_set(w, "migProfile", card_profile(card));
+    jwrite_str_set(w, "model", card->kind->model);
+    jwrite_str_set(w, "migProfile", card->kind->profile);
     jwrite_str_set(w, "health", span_of(view_health(card->state)));
     jwrite_i64(w, "totalMiB", card->total_mib);
     jwrite_i64(w, "promisedMiB", card->promised_mib);
@@ -224,6 +227,7 @@ void view_inspect_write_node(void *ctx, const struct ledger *l,
         write_card(w, node, &node->cards[i], pods, n, unit);
     jwrite_array_end(w);
     jwrite_str_set(w, "source", span_of(sources[node->source]));
+    scv_write_isolation(w, "isolation", node->isolation);
     write_unplaced(w, pods, n, unit);
     if (node->n_cards)
         write_space(w, node);
@@ -246,11 +250,31 @@ void view_inspect_write_node(void *ctx, const struct ledger *l,
     jwrite_object_end(w);
 }
 
+static void write_time(struct jwrite *w, const char *name, int64_t ns)
+{
+    cleanup_buf struct buf text = {0};
+    clock_format_s(&text, ns / 1000000000);
+    jwrite_str_set(w, name, buf_span(&text));
+}
+
+/* Since when and why the ledger is not current; nothing if it is. */
+static void write_stale(struct jwrite *w, const struct core *core)
+{
+    struct err why;
+    int64_t since_ns;
+    if (core_current(core, step_now(), &since_ns, &why) == 0)
+        return;
+    if (since_ns)
+        write_time(w, "staleSince", since_ns);
+    jwrite_str_set(w, "staleReason", span_of(why.msg));
+}
+
 bool view_inspect_node(const struct view_source *source, struct span name,
                        struct buf *out)
 {
     struct jwrite w = {.out = out};
-    const struct ledger *l = core_ledger(source->read(source->ctx));
+    const struct core *core = source->read(source->ctx);
+    const struct ledger *l = core_ledger(core);
     const struct ledger_node *node = ledger_node_find(l, name);
     jwrite_object(&w, NULL);
     jwrite_array(&w, "nodes");
@@ -259,6 +283,7 @@ bool view_inspect_node(const struct view_source *source, struct span name,
     jwrite_array_end(&w);
     if (!node)
         jwrite_str(&w, "error", SPAN("unknown node"));
+    write_stale(&w, core);
     source->read_end(source->ctx);
     jwrite_object_end(&w);
     return node != NULL;
@@ -289,8 +314,9 @@ static void write_core(const struct view_source *source, const struct core *core
         if (idle >= SHOWN_FROM)
             jwrite_i64(w, "filterIdleMinutes", idle);
     }
-    if (core_ready(core, now, &err))
+    if (!source->observer && core_ready(core, now, &err))
         jwrite_str_set(w, "error", span_of(err.msg));
+    write_stale(w, core);
 }
 
 /* -- pending pods --
@@ -360,12 +386,10 @@ static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod
     if (p->n_answers == ARRAY_LEN(p->answers))
         return NULL;
     struct answer *a = &p->answers[p->n_answers++];
-    *a = (struct answer){.request = *pod->request,
+    *a = (struct answer){.request = request_without_parts(pod->request),
                          .priority = pod->priority,
                          .nominated = pod->nomination != NULL};
     a->request.models = arena_copy(&p->arena, pod->request->models);
-    a->request.parts = NULL;
-    a->request.n_parts = 0;
     *is_new = true;
     return a;
 }
@@ -407,13 +431,6 @@ static int compare_uid(const void *uid, const void *status)
     return span_cmp(*(const struct span *)uid, s->uid);
 }
 
-static void write_time(struct jwrite *w, const char *name, int64_t ns)
-{
-    cleanup_buf struct buf text = {0};
-    clock_format_s(&text, ns / 1000000000);
-    jwrite_str_set(w, name, buf_span(&text));
-}
-
 /* What layout preemption does for the pod. */
 static void write_preemption(struct jwrite *w, const struct core_preempt_status *s)
 {
@@ -449,7 +466,8 @@ static void write_preemption(struct jwrite *w, const struct core_preempt_status 
 static void write_pending_pod(struct pending *p, struct span uid, struct jwrite *w)
 {
     const struct view_source *source = p->source;
-    const struct ledger *l = core_ledger(source->read(source->ctx));
+    const struct core *core = source->read(source->ctx);
+    const struct ledger *l = core_ledger(core);
     const struct ledger_pod *pod = ledger_pod_find(l, uid);
     struct answer *answer = NULL;
     bool is_new = false;
@@ -468,6 +486,13 @@ static void write_pending_pod(struct pending *p, struct span uid, struct jwrite 
         request_write(&request, pod->request, ledger_settings(l)->unit_mib);
         jwrite_str_set(w, "request", buf_span(&request));
         answer = answer_for(p, pod, &is_new);
+    }
+    if (pod->member && core_is_leader(core)) {
+        cleanup_buf struct buf gang = {0};
+        buf_printf(&gang, "gang %.*s: ", SPAN_ARG(pod->member->gang->name));
+        core_gang_members(core, pod->member->gang, &gang);
+        jwrite_str_set(w, "gang", buf_span(&gang));
+        write_true(w, "held", core_is_held(core, uid));
     }
     source->read_end(source->ctx);
     if (is_new)

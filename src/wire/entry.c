@@ -14,8 +14,9 @@
 const struct opt entry_table[] = {
     ENTRY_KUBECONFIG,
     ENTRY_CONTEXT,
-    OPT_STRING("listen", listen, "ADDRESS", "0.0.0.0",
-               "IPv4 or IPv6 address to listen on."),
+    OPT_STRING(
+        "listen", listen, "ADDRESS", "::",
+        "IPv4 or IPv6 address to listen on; :: is all of both, 0.0.0.0 all of IPv4."),
     ENTRY_LOG_LEVEL("info"),
     {0},
 };
@@ -28,12 +29,16 @@ static int serve(const struct entry *e, const void *config, const sigset_t *sign
     if (!started)
         return -1;
     sigwait(signals, &number);
-    log_info("main", "stopping: received a signal", LOG_I("signal", number));
+    int rc = e->verdict ? e->verdict(started, err) : 0;
+    if (rc)
+        log_error("main", "stopping", LOG_ERR(err));
+    else
+        log_info("main", "stopping: received a signal", LOG_I("signal", number));
     if (!e->stop(started)) {
         log_flush();
-        _exit(EXIT_SUCCESS);
+        _exit(rc ? EXIT_FAILURE : EXIT_SUCCESS);
     }
-    return 0;
+    return rc;
 }
 
 static int run(const struct entry *e, const void *config, const sigset_t *signals,

@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "wire/grpc_priv.h"
 #include "wire/grpcc.h"
 
@@ -91,17 +90,8 @@ static void read_text(struct call *call, struct span value)
     if (value.n > TEXT_MAX)
         value.n = TEXT_MAX;
     char *text = value.n ? curl_easy_unescape(NULL, value.p, (int)value.n, &size) : NULL;
-    size_t n = (size_t)size;
     buf_clear(&call->text);
-    for (size_t i = 0, len; i < n; i += len) {
-        unsigned char c = (unsigned char)text[i];
-        len = utf8_len((unsigned char *)text + i, n - i);
-        if (!len || c < ' ' || c == 0x7f) {
-            text[i] = '?';
-            len = 1;
-        }
-    }
-    buf_add(&call->text, text, n);
+    buf_add_printable(&call->text, (struct span){text, (size_t)size});
     curl_free(text);
 }
 

@@ -323,16 +323,6 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return 0;
 }
 
-static void find_method(struct grpcd_call *call)
-{
-    const struct grpcd_method *m = call->d->methods;
-    while (m->path && strcmp(m->path, call->path) != 0)
-        m++;
-    call->method = m;
-    if (!m->path)
-        reject(call, GRPC_UNIMPLEMENTED, "unknown method %s", call->path);
-}
-
 /* The request is complete: calls the handler. */
 static void start_call(struct grpcd_call *call)
 {
@@ -355,8 +345,14 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
                                   ? call_of(session, frame->hd.stream_id)
                                   : NULL;
     (void)ctx;
-    if (call && is_headers && !call->method)
-        find_method(call);
+    if (call && is_headers && !call->method) {
+        const struct grpcd_method *m = call->d->methods;
+        while (m->path && strcmp(m->path, call->path) != 0)
+            m++;
+        call->method = m;
+        if (!m->path)
+            reject(call, GRPC_UNIMPLEMENTED, "unknown method %s", call->path);
+    }
     if (is_reading(call) && frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         start_call(call);
     return 0;

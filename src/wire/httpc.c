@@ -68,7 +68,7 @@ struct httpc_exchange {
     unsigned attempts;    /* how often libcurl began to write the request */
     unsigned max_attempts;
     /* Why we stopped it. */
-    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK, STOP_LARGE } stopped;
+    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK, STOP_LARGE, STOP_GONE } stopped;
     unsigned status; /* of the final response, once its headers are complete */
     int64_t retry_after_s;
     int64_t date_s;
@@ -82,7 +82,7 @@ struct httpc {
     char *origin; /* prefix of all URLs: scheme, server name, port */
     char *host;   /* Host header line if the server name is not the host, else NULL */
     struct curl_slist *connect_to; /* the real host and port, in that case */
-    char *proxy, *user_agent;
+    char *proxy, *unix_socket, *user_agent;
     struct curl_blob ca, cert, key;
     bool insecure;
     int64_t connect_ms;
@@ -136,29 +136,22 @@ static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
     return CURL_PREREQFUNC_OK;
 }
 
-static int set_delivery(int fd, int64_t tcp_user_timeout_ms)
-{
-    unsigned ms =
-        tcp_user_timeout_ms < INT32_MAX ? (unsigned)tcp_user_timeout_ms : INT32_MAX;
-    struct linger reset = {.l_onoff = 1, .l_linger = 0};
-    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
-        return -1;
-    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-}
-
 static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
 {
     (void)purpose;
     struct httpc_exchange *x = ctx;
     if (!may_attempt(x))
         return CURL_SOCKET_BAD;
-    cleanup_close int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
-    if (fd < 0 ||
-        (x->tcp_user_timeout_ms > 0 && set_delivery(fd, x->tcp_user_timeout_ms)))
-        return CURL_SOCKET_BAD;
-    int opened = fd;
-    fd = -1;
-    return opened;
+    const unsigned ms =
+        x->tcp_user_timeout_ms < INT32_MAX ? (unsigned)x->tcp_user_timeout_ms : INT32_MAX;
+    const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    if (fd < 0 || !ms ||
+        (!setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) &&
+         !setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset)))
+        return fd;
+    close(fd);
+    return CURL_SOCKET_BAD;
 }
 
 static void reset_headers(struct httpc_exchange *x)
@@ -239,6 +232,7 @@ static void set_connection(CURL *easy, struct httpc *c)
     HTTPC_SET(easy, CURLOPT_PATH_AS_IS, 1L);
     HTTPC_SET(easy, CURLOPT_PROXY, c->proxy);
     HTTPC_SET(easy, CURLOPT_NOPROXY, ""); /* ignore the environment */
+    HTTPC_SET(easy, CURLOPT_UNIX_SOCKET_PATH, c->unix_socket);
     HTTPC_SET(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     HTTPC_SET(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)c->connect_ms);
     HTTPC_SET(easy, CURLOPT_MAXAGE_CONN, (long)IDLE_MAX_S);
@@ -316,7 +310,7 @@ static void add_header(struct httpc_exchange *x, const char *name, const char *v
 static void set_headers(struct httpc_exchange *x, const struct httpc_request *req)
 {
     free_headers(x);
-    add_header(x, "Accept", req->accept ? req->accept : "application/json");
+    add_line(x, "Accept: application/json");
     if (req->authorization)
         add_header(x, "Authorization", req->authorization);
     if (req->content_type)
@@ -386,7 +380,15 @@ static int exchange_result(const struct httpc_exchange *x, CURLcode rc, struct e
         [STOP_LATE] = {ERR_UNAVAILABLE, "not sent: deadline passed"},
         [STOP_SINK] = {ERR_INVALID, "stopped by the caller"},
         [STOP_LARGE] = {ERR_TOO_LARGE, "response is larger than the limit"},
+        [STOP_GONE] = {ERR_UNAVAILABLE, "given up: nobody waits for the response"},
     };
+    const char *to = NULL;
+    curl_easy_getinfo(x->easy, CURLINFO_REDIRECT_URL, &to);
+    if (rc == CURLE_OK && to) { /* without its query, which can have secrets */
+        cleanup_buf struct buf url = {0};
+        buf_add_printable(&url, (struct span){to, strcspn(to, "?#")});
+        return err_set(err, ERR_INTERNAL, "HTTP %u redirects to %s", x->status, url.p);
+    }
     if (rc == CURLE_OK && x->status)
         return 0;
     if (x->stopped)
@@ -416,6 +418,8 @@ struct call {
     struct httpc_exchange x; /* first */
     struct buf *body;        /* of the reply; borrowed during a call */
     size_t max_body;
+    bool (*gone)(void *gone_ctx); /* of the request; borrowed during a call */
+    void *gone_ctx;
     int64_t idle_since_ms;
 };
 
@@ -441,6 +445,17 @@ static size_t on_body(char *p, size_t size, size_t n, void *ctx)
     return got;
 }
 
+static int on_progress(void *ctx, curl_off_t get_n, curl_off_t got, curl_off_t put_n,
+                       curl_off_t put)
+{
+    (void)get_n, (void)got, (void)put_n, (void)put;
+    struct call *call = ctx;
+    if (!call->gone(call->gone_ctx))
+        return 0;
+    call->x.stopped = STOP_GONE;
+    return 1;
+}
+
 static struct call *call_new(struct httpc *c)
 {
     struct call *call = xcalloc(1, sizeof *call);
@@ -448,6 +463,8 @@ static struct call *call_new(struct httpc *c)
     HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
     HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_body);
     HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
+    HTTPC_SET(call->x.easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+    HTTPC_SET(call->x.easy, CURLOPT_XFERINFODATA, call);
     return call;
 }
 
@@ -481,16 +498,6 @@ static bool is_quiet(const struct call *call)
     return fd == CURL_SOCKET_BAD || poll(&p, 1, 0) == 0;
 }
 
-static struct call *pool_take(struct httpc *c, int64_t tcp_user_timeout_ms)
-{
-    struct call *call = idle_take(c, tcp_user_timeout_ms);
-    while (call && !is_quiet(call)) {
-        call_free(call);
-        call = idle_take(c, tcp_user_timeout_ms);
-    }
-    return call ? call : call_new(c);
-}
-
 /* Frees the least recently used idle handles, if there are too many or they expired. */
 void httpc_close_idle(struct httpc *c)
 {
@@ -522,10 +529,16 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
                struct httpc_reply *reply, struct err *err)
 {
     *reply = (struct httpc_reply){.retry_after_s = -1};
-    struct call *call =
-        pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
+    int64_t unacked_ms = req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0;
+    struct call *call;
+    while ((call = idle_take(c, unacked_ms)) && !is_quiet(call))
+        call_free(call);
+    call = call ? call : call_new(c);
     call->body = &reply->body;
     call->max_body = max_body;
+    call->gone = req->gone;
+    call->gone_ctx = req->gone_ctx;
+    HTTPC_SET(call->x.easy, CURLOPT_NOPROGRESS, req->gone ? 0L : 1L);
     if (exchange_prepare(&call->x, req, err)) {
         err_wrap(err, "%s", call->x.what);
         pool_put(c, call); /* from now on another thread may free it */
@@ -810,25 +823,19 @@ static int url_part(CURLU *u, CURLUPart part, char **out)
     return 0;
 }
 
-static bool name_is_plain(const char *name)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789.-_:";
-    return *name && !name[strspn(name, allowed)];
-}
-
 /* Makes the server name the host of all URLs, so that libcurl uses it for SNI and for the
- * verification of the certificate; CONNECT_TO and the Host header have the real host. */
+ * verification of the certificate; CONNECT_TO and the Host header have the real host.
+ * `address`: the host with its zone. */
 static int set_server_name(struct httpc *c, const char *name, const char *host,
-                           const char *port, bool has_port, struct err *err)
+                           const char *address, const char *port, bool has_port,
+                           struct err *err)
 {
-    if (!name_is_plain(name))
+    if (!*name || !span_has_only(span_of(name), ".-_:"))
         return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
-    const char *open = strchr(name, ':') ? "[" : "", *close = *open ? "]" : "";
     free(c->origin);
-    c->origin = xasprintf("https://%s%s%s:%s", open, name, close, port);
+    c->origin = xasprintf("https://" STR_HOST ":%s", STR_HOST_ARG(name), port);
     cleanup_free char *to =
-        xasprintf("%s%s%s:%s:%s:%s", open, name, close, port, host, port);
+        xasprintf(STR_HOST ":%s:%s:%s", STR_HOST_ARG(name), port, address, port);
     c->connect_to = curl_slist_append(NULL, to);
     c->host =
         has_port ? xasprintf("Host: %s:%s", host, port) : xasprintf("Host: %s", host);
@@ -840,7 +847,8 @@ static int set_server_name(struct httpc *c, const char *name, const char *host,
 static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config,
                     struct err *err)
 {
-    cleanup_free char *scheme = NULL, *host = NULL, *port = NULL, *whole = NULL;
+    cleanup_free char *scheme = NULL, *host = NULL, *port = NULL, *zone = NULL,
+                      *whole = NULL;
     if (curl_url_set(u, CURLUPART_URL, config->url, 0) != CURLUE_OK ||
         url_part(u, CURLUPART_SCHEME, &scheme) || url_part(u, CURLUPART_HOST, &host))
         return err_set(err, ERR_INVALID, "invalid URL \"%s\"", config->url);
@@ -848,14 +856,19 @@ static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config
     if (!tls && strcmp(scheme, "http"))
         return err_set(err, ERR_INVALID, "%s: expected https or http", config->url);
     bool has_port = url_part(u, CURLUPART_PORT, &port) == 0;
-    c->origin =
-        xasprintf("%s://%s%s%s", scheme, host, has_port ? ":" : "", has_port ? port : "");
-    cleanup_free char *plain = xasprintf("%s/", c->origin);
+    const char *colon = has_port ? ":" : "", *number = has_port ? port : "";
+    bool has_zone = url_part(u, CURLUPART_ZONEID, &zone) == 0; /* [fe80::1%25eth0] */
+    cleanup_free char *address =
+        has_zone ? xasprintf("%.*s%%%s]", (int)strlen(host) - 1, host, zone)
+                 : xstrdup(host);
+    cleanup_free char *plain = xasprintf("%s://%s%s%s/", scheme, host, colon, number);
+    c->origin = xasprintf("%s://%s%s%s", scheme, address, colon, number);
+    curl_url_set(u, CURLUPART_ZONEID, NULL, 0);
     if (url_part(u, CURLUPART_URL, &whole) || strcmp(whole, plain)) /* user, path, … */
         return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");
     if (tls && config->server_name)
-        return set_server_name(c, config->server_name, host, has_port ? port : "443",
-                               has_port, err);
+        return set_server_name(c, config->server_name, host, address,
+                               has_port ? port : "443", has_port, err);
     return 0;
 }
 
@@ -873,6 +886,7 @@ static int configure(struct httpc *c, const struct httpc_config *config, struct 
         return -1;
     c->url = xstrdup(config->url);
     c->proxy = xstrdup(config->proxy ? config->proxy : "");
+    c->unix_socket = config->unix_socket ? xstrdup(config->unix_socket) : NULL;
     c->user_agent = config->user_agent ? xstrdup(config->user_agent) : NULL;
     c->insecure = config->insecure;
     c->connect_ms = config->connect_ms;
@@ -916,6 +930,7 @@ void httpc_free(struct httpc *c)
     free(c->origin);
     free(c->host);
     free(c->proxy);
+    free(c->unix_socket);
     free(c->user_agent);
     free(c->ca.data);
     free(c->cert.data);

@@ -78,7 +78,6 @@ static void listener_free(struct httpd_listener *listener)
     if (listener->fd >= 0)
         close(listener->fd);
     free((char *)listener->conf.name);
-    free((char *)listener->conf.address);
     pthread_cond_destroy(&listener->handed);
     free(listener);
 }
@@ -111,13 +110,15 @@ static struct httpd_listener *listener_new(struct httpd *d,
     atomic_init(&listener->setup_fd, -1);
     listener->conf = *config;
     listener->conf.name = xstrdup(config->name ? config->name : "http");
-    listener->conf.address = xstrdup(config->address);
+    listener->conf.address = NULL; /* borrowed until here */
     pthread_cond_init(&listener->handed, NULL);
     set_connections(&listener->conf);
     return listener;
 }
 
-static int open_listener(struct httpd_listener *listener, struct err *err)
+/* A kernel without IPv6 has the wildcard of IPv4 alone. */
+static int open_listener(struct httpd_listener *listener, const char *address,
+                         struct err *err)
 {
     const int on = 1, off = 0;
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE,
@@ -127,10 +128,14 @@ static int open_listener(struct httpd_listener *listener, struct err *err)
     if (listener->conf.port > UINT16_MAX)
         return err_set(err, ERR_INVALID, "port: expected at most %d", UINT16_MAX);
     snprintf(port, sizeof port, "%u", listener->conf.port);
-    if (getaddrinfo(listener->conf.address, port, &hints, &at) != 0)
+    if (getaddrinfo(address, port, &hints, &at) != 0)
         return err_set(err, ERR_INVALID, "expected an IP address");
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc = 0;
     listener->fd = fd;
+    if (fd < 0 && errno == EAFNOSUPPORT && !strcmp(address, "::")) {
+        freeaddrinfo(at);
+        return open_listener(listener, "0.0.0.0", err);
+    }
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
         (at->ai_family == AF_INET6 &&
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off)) ||
@@ -182,35 +187,32 @@ static int start_mhd(struct httpd_listener *listener, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "libmicrohttpd cannot start; the log says why");
 }
 
-static unsigned real_port(int fd)
-{
-    struct sockaddr_in6 at = {0}; /* struct sockaddr_in has its port in the same place */
-    socklen_t n = sizeof at;
-    getsockname(fd, (struct sockaddr *)&at, &n);
-    return ntohs(at.sin6_port);
-}
-
 int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
                  unsigned *port, struct err *err)
 {
-    bool v6 = strchr(config->address, ':');
     struct httpd_listener *listener = listener_new(d, config);
     int rc = -1;
     if (atomic_load(&d->state) != HTTPD_RUNNING)
         err_set(err, ERR_UNAVAILABLE, "server is stopping");
     else if (d->n_listeners == HTTPD_LISTENERS)
         err_set(err, ERR_UNAVAILABLE, "too many listeners");
-    else if (open_listener(listener, err) == 0 && start_mhd(listener, err) == 0)
+    else if (open_listener(listener, config->address, err) == 0 &&
+             start_mhd(listener, err) == 0)
         rc = httpd_acceptor_start(d, err);
     if (rc != 0) {
         if (listener->mhd)
             MHD_stop_daemon(listener->mhd);
         listener_free(listener);
-        return err_wrap(err, "listen on %s%s%s:%u", v6 ? "[" : "", config->address,
-                        v6 ? "]" : "", config->port);
+        return err_wrap(err, "listen on " STR_HOST ":%u", STR_HOST_ARG(config->address),
+                        config->port);
     }
-    if (port)
-        *port = real_port(listener->fd);
+    if (port) {
+        struct sockaddr_in6 at = {
+            0}; /* struct sockaddr_in has its port in the same place */
+        socklen_t n = sizeof at;
+        getsockname(listener->fd, (struct sockaddr *)&at, &n);
+        *port = ntohs(at.sin6_port);
+    }
     pthread_mutex_lock(&d->lock);
     d->listeners[d->n_listeners++] = listener;
     pthread_mutex_unlock(&d->lock);
@@ -270,6 +272,9 @@ void httpd_metrics(struct httpd *d, struct buf *out)
     prom_one(out, "gpushare_http_connections", "Connections on all ports.", connections);
     prom_one(out, "gpushare_http_requests_in_flight", "Requests being read or answered.",
              atomic_load(&d->in_flight));
+    prom_one(out, "gpushare_http_requests_held",
+             "Requests that wait for others, without a place among the handlers.",
+             atomic_load(&d->waiting));
     prom_one(out, "gpushare_http_request_body_bytes",
              "Bytes of request bodies in memory.", (int64_t)atomic_load(&d->body_bytes));
     prom_one(out, "gpushare_http_slow_connections_closed_total",

@@ -149,15 +149,20 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     *ctx = p;
 }
 
+static bool has_input(int fd)
+{
+    int unread = 0;
+    return ioctl(fd, FIONREAD, &unread) == 0 && unread > 0;
+}
+
 /* Whether the client may still send. Closing a connection with unread input resets it,
  * which can discard the part of the reply that the client has not read. */
 static bool must_linger(const struct httpd_conn *p)
 {
     struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
-    int unread = 0;
     if (httpd_conn_is_closed(p))
         return false;
-    if (p->must_linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
+    if (p->must_linger || has_input(p->fd))
         return true;
     return poll(&at, 1, 0) == 0;
 }
@@ -303,9 +308,7 @@ static int by_order(const void *a, const void *b)
 /* A request has arrived, which libmicrohttpd is about to read. */
 static bool is_about_to_begin(const struct candidate *c)
 {
-    int unread = 0;
-    return httpd_conn_deadline_phase(c->due) == HTTPD_IDLE &&
-           ioctl(c->conn->fd, FIONREAD, &unread) == 0 && unread > 0;
+    return httpd_conn_deadline_phase(c->due) == HTTPD_IDLE && has_input(c->conn->fd);
 }
 
 static void mark_leaving(struct httpd_conn *p)
@@ -520,16 +523,6 @@ static bool is_setting_up(const struct httpd_listener *listener, int64_t now)
            atomic_load(&listener->setup_fd) >= 0 && now < listener->setup_until_ms;
 }
 
-static void begin_setup(struct httpd_listener *listener, int fd)
-{
-    int unread = 0;
-    if (!listener->conf.tls || listener->conf.mode != HTTPD_THREADS ||
-        ioctl(fd, FIONREAD, &unread) != 0 || !unread) /* it is silent so far */
-        return;
-    listener->setup_until_ms = clock_mono_ms() + SETUP_MS;
-    atomic_store(&listener->setup_fd, fd);
-}
-
 /* Accepts one connection. False: none is pending, or there is no room for it. */
 static bool accept_one(struct httpd_listener *listener)
 {
@@ -550,7 +543,10 @@ static bool accept_one(struct httpd_listener *listener)
     }
     set_keepalive(fd);
     count_open(listener, 1);
-    begin_setup(listener, fd);
+    if (listener->conf.tls && listener->conf.mode == HTTPD_THREADS && has_input(fd)) {
+        listener->setup_until_ms = clock_mono_ms() + SETUP_MS;
+        atomic_store(&listener->setup_fd, fd);
+    }
     if (MHD_add_connection(listener->mhd, fd, (const struct sockaddr *)&addr, n) !=
         MHD_YES)
         count_open(listener, -1); /* it has closed fd */
@@ -607,9 +603,7 @@ static void close_if_idle(struct httpd_conn *p, uint64_t due, int64_t now)
     enum httpd_phase phase = httpd_conn_deadline_phase(due);
     if (phase != HTTPD_IDLE && phase != HTTPD_NEW)
         return;
-    int unread = 0;
-    if (now - atomic_load(&p->since_ms) < DRAIN_GRACE_MS ||
-        ioctl(p->fd, FIONREAD, &unread) != 0 || unread)
+    if (now - atomic_load(&p->since_ms) < DRAIN_GRACE_MS || has_input(p->fd))
         return;
     if (atomic_compare_exchange_strong(&p->due, &due,
                                        deadline_of(HTTPD_CLOSING, INT64_MAX)))

@@ -37,7 +37,7 @@ enum {
     HTTPD_SPARE = 64, /* connections over the limit that are being closed */
     HTTPD_ROUND_MIN_MS = 20,
     HTTPD_NICE = 10,             /* of threads that yield to those of trusted clients */
-    HTTPD_STREAM_WAIT_MS = 1000, /* wait of a stream without httpd_stream_wake_at */
+    HTTPD_STREAM_WAIT_MS = 1000, /* wait of a stream without httpd_stream_wake */
 };
 
 enum httpd_state { HTTPD_RUNNING, HTTPD_DRAINING, HTTPD_STOPPING };
@@ -56,6 +56,7 @@ struct httpd {
     int64_t send_ms; /* without progress of a reply */
     atomic_int state;
     atomic_uint in_flight;
+    atomic_uint waiting;         /* between httpd_hold and httpd_unhold */
     _Atomic uint64_t body_bytes; /* charged by all requests */
     _Atomic uint64_t timed_out, evicted, rejected;
     int wake_fd;
@@ -85,8 +86,9 @@ struct httpd_listener {
     int64_t setup_until_ms; /* the next is accepted then at the latest; acceptor only */
     unsigned open;          /* connections, also those not yet added to mhd; httpd.lock */
     unsigned leaving;       /* those of them that are evicted; httpd.lock */
-    unsigned running;       /* handlers, without those of probes; httpd.lock */
-    pthread_cond_t handed;  /* a handler has returned; with httpd.lock */
+    unsigned running;       /* handlers, without held and probes' ones; httpd.lock */
+    unsigned held;          /* from httpd_hold until their return; httpd.lock */
+    pthread_cond_t handed;  /* a handler is held or has returned; with httpd.lock */
     int64_t retry_ms;       /* next accept after a failure; acceptor only */
     int64_t warned_ms;      /* next warning; acceptor only */
 };
@@ -121,6 +123,7 @@ struct httpd_conn {
     atomic_bool trusted;      /* see wire/httpd.h */
     bool queued;              /* waits for a handler; httpd.lock */
     bool rejected;            /* is to stop waiting; httpd.lock */
+    bool held, waiting;       /* part of listener.held, of httpd.waiting */
     atomic_bool leaving;      /* part of listener.leaving; written under httpd.lock */
     uint64_t acked;           /* acceptor: bytes acknowledged at the last deadline */
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <poll.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -98,6 +99,8 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
     buf_adds(&reply->body, "{\"error\":");
     buf_add_json(&reply->body, buf_span(&text));
     buf_adds(&reply->body, "}\n");
+    if (status == MHD_HTTP_SERVICE_UNAVAILABLE)
+        httpd_add_header(reply, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 }
 
 /* libmicrohttpd has sent the reply, or dropped it. */
@@ -169,7 +172,7 @@ static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *repl
     /* libmicrohttpd would send the last chunk also for a HEAD request, and the client
      * would take it for the next reply. Without chunks, the connection is closed instead.
      */
-    if (reply->stream && !reply->stream_length && strcmp(p->method, "HEAD") == 0)
+    if (reply->stream && strcmp(p->method, "HEAD") == 0)
         MHD_set_response_options(r, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     enum MHD_Result queued = MHD_queue_response(p->mhd, reply->status, r);
     MHD_destroy_response(r);
@@ -184,36 +187,76 @@ static bool is_limited(const struct httpd_conn *p)
     return p->listener->conf.mode == HTTPD_THREADS && !p->is_probe;
 }
 
+/* Whether a handler may run. Connections remain that are not in a handler, and that a full
+ * listener can close in favor of a probe. Requires httpd.lock. */
+static bool has_handler(const struct httpd_conn *p)
+{
+    const struct httpd_listener *listener = p->listener;
+    unsigned handlers = listener->conf.handlers, connections = listener->conf.connections;
+    unsigned reserved = atomic_load(&p->trusted) ? 0 : handlers / 4;
+    unsigned most = connections - (connections + 7) / 8;
+    if (most < handlers)
+        most = handlers;
+    return listener->running + reserved < handlers &&
+           listener->running + listener->held + reserved < most;
+}
+
 /* False: the request is rejected. */
 static bool take_handler(struct httpd_conn *p)
 {
     struct httpd_listener *listener = p->listener;
     struct httpd *d = listener->d;
-    unsigned limit = listener->conf.handlers;
     if (!is_limited(p))
         return true;
-    if (!atomic_load(&p->trusted))
-        limit -= limit / 4;
     pthread_mutex_lock(&d->lock);
     p->queued = true;
-    while (listener->running >= limit && !p->rejected &&
-           atomic_load(&d->state) != HTTPD_STOPPING)
+    while (!has_handler(p) && !p->rejected && atomic_load(&d->state) != HTTPD_STOPPING)
         pthread_cond_wait(&listener->handed, &d->lock);
     p->queued = false;
-    bool taken = listener->running < limit;
+    bool taken = !p->rejected && has_handler(p);
     listener->running += taken;
     pthread_mutex_unlock(&d->lock);
     return taken;
 }
 
+void httpd_hold(const struct httpd_request *req)
+{
+    struct httpd_conn *p = req->conn;
+    struct httpd_listener *listener = p->listener;
+    if (!is_limited(p) || p->held)
+        return;
+    p->held = p->waiting = true;
+    atomic_fetch_add(&listener->d->waiting, 1);
+    pthread_mutex_lock(&listener->d->lock);
+    listener->running--;
+    listener->held++;
+    pthread_cond_broadcast(&listener->handed);
+    pthread_mutex_unlock(&listener->d->lock);
+}
+
+void httpd_unhold(const struct httpd_request *req)
+{
+    atomic_fetch_sub(&req->conn->listener->d->waiting, req->conn->waiting);
+    req->conn->waiting = false;
+}
+
+bool httpd_client_gone(const struct httpd_request *req)
+{
+    const struct httpd_conn *p = req->conn;
+    struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
+    return atomic_load(&p->listener->d->state) == HTTPD_STOPPING || poll(&at, 1, 0) > 0;
+}
+
 static void release_handler(struct httpd_conn *p)
 {
+    struct httpd_listener *listener = p->listener;
     if (!is_limited(p))
         return;
-    pthread_mutex_lock(&p->listener->d->lock);
-    p->listener->running--;
-    pthread_cond_broadcast(&p->listener->handed);
-    pthread_mutex_unlock(&p->listener->d->lock);
+    pthread_mutex_lock(&listener->d->lock);
+    *(p->held ? &listener->held : &listener->running) -= 1;
+    p->held = false;
+    pthread_cond_broadcast(&listener->handed);
+    pthread_mutex_unlock(&listener->d->lock);
 }
 
 /* -- Routes and handlers -- */
@@ -261,24 +304,17 @@ static void find_route(struct httpd_conn *p)
         set_error(p, MHD_HTTP_NOT_FOUND, "path not found");
 }
 
-static void list_allowed_methods(const struct httpd_conn *p, struct buf *out)
-{
-    for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++)
-        if (path_matches(r, p->path))
-            buf_printf(out, "%s%s", out->n ? ", " : "",
-                       strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
-}
-
 static enum MHD_Result reject(struct httpd_conn *p)
 {
     cleanup_buf struct buf allow = {0};
     struct httpd_reply reply = reply_new;
     httpd_fail(&reply, p->error_status, "%s", p->why);
     if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
-        list_allowed_methods(p, &allow);
+        for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++)
+            if (path_matches(r, p->path))
+                buf_printf(&allow, "%s%s", allow.n ? ", " : "",
+                           strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
         httpd_add_header(&reply, MHD_HTTP_HEADER_ALLOW, allow.p);
-    } else if (p->error_status == MHD_HTTP_SERVICE_UNAVAILABLE) {
-        httpd_add_header(&reply, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     }
     return reply_send(p, &reply);
 }
@@ -345,6 +381,7 @@ static enum MHD_Result handle_request(struct httpd_conn *p)
     struct httpd_request req = request_of(p);
     struct httpd_reply reply = reply_new;
     p->route->handler(p->listener->conf.ctx, &req, &reply);
+    httpd_unhold(&req);
     release_handler(p);
     httpd_conn_uncharge(p);
     buf_fini(&p->body);
@@ -389,15 +426,12 @@ struct head {
     uint64_t length;
 };
 
-/* Both are NUL-terminated. */
 static bool is_header_sane(struct span name, struct span value)
 {
-    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
-                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"; /* RFC 9110, 5.6.2 */
     for (size_t i = 0; i < value.n; i++)
         if (((unsigned char)value.p[i] < ' ' && value.p[i] != '\t') || value.p[i] == 0x7f)
             return false;
-    return name.n && strspn(name.p, token) == name.n;
+    return name.n && span_has_only(name, "!#$%&'*+-.^_`|~"); /* RFC 9110, 5.6.2 */
 }
 
 static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
@@ -484,16 +518,6 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
     return MHD_YES;
 }
 
-/* Discards the body without closing the connection, because a reply can only be queued at
- * the end of the body. One with a Content-Length is at most max_body long. */
-static enum MHD_Result discard_body(struct httpd_conn *p, size_t n)
-{
-    buf_fini(&p->body);
-    httpd_conn_uncharge(p);
-    p->discarded += n;
-    return p->chunked && p->discarded > HTTPD_DISCARD_MAX ? MHD_NO : MHD_YES;
-}
-
 static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
 {
     if (httpd_conn_is_closed(p))
@@ -503,8 +527,14 @@ static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
     if (!p->error_status && !httpd_conn_charge(p, n))
         set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE,
                   "too many bytes of request bodies in memory");
-    if (p->error_status)
-        return discard_body(p, n);
+    /* Discards the body without closing the connection, because a reply can only be queued at
+     * the end of the body. One with a Content-Length is at most max_body long. */
+    if (p->error_status) {
+        buf_fini(&p->body);
+        httpd_conn_uncharge(p);
+        p->discarded += n;
+        return p->chunked && p->discarded > HTTPD_DISCARD_MAX ? MHD_NO : MHD_YES;
+    }
     /* Doubles the buffer, but not beyond Content-Length. */
     if (!p->chunked && p->body.cap - p->body.n <= n) {
         uint64_t left = p->length - p->body.n;

@@ -106,36 +106,20 @@ struct httpd_open_stream {
     enum httpd_stream_result next;
     int64_t due_ms; /* of the next fill without a wake-up */
     bool waited;    /* since the last fill */
-    bool sized;     /* its length is known; it is completed during a drain, too */
+    bool finite;    /* it is completed during a drain, too */
 };
 
-enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, SIZED_BLOCK = 16 * 1024 };
+enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, FINITE_BLOCK = 16 * 1024 };
 
 void httpd_stream_wake(struct httpd_open_stream *s)
 {
     httpd_conn_wake(s->conn);
 }
 
-void httpd_stream_wake_at(struct httpd_open_stream *s, int64_t at_ms)
-{
-    s->due_ms = at_ms;
-}
-
 static bool hung_up(const struct httpd_open_stream *s)
 {
     struct pollfd fd = {.fd = s->conn->fd, .events = POLLRDHUP};
     return poll(&fd, 1, 0) > 0;
-}
-
-static void fill_out(struct httpd_open_stream *s, struct buf *out)
-{
-    forget_wakeups(s->conn);
-    s->due_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
-    s->next = s->fn->fill(s->ctx, s, out);
-    if (s->next == HTTPD_STREAM_MORE && !out->n) {
-        s->next = HTTPD_STREAM_WAIT;
-        s->due_ms = 0;
-    }
 }
 
 static ssize_t abort_conn(struct httpd_open_stream *s, char *to)
@@ -172,7 +156,7 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
             return copy_out(s, to, max);
         if (s->next == HTTPD_STREAM_ABORT)
             return abort_conn(s, to);
-        if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->sized))
+        if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->finite))
             return s->conn->http_1_0 ? abort_conn(s, to) /* without chunks */
                                      : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_STREAM_WAIT) {
@@ -184,7 +168,13 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
             if (s->waited)
                 continue;
         }
-        fill_out(s, &s->out);
+        forget_wakeups(s->conn);
+        s->due_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
+        s->next = s->fn->fill(s->ctx, s, &s->out);
+        if (s->next == HTTPD_STREAM_MORE && !s->out.n) {
+            s->next = HTTPD_STREAM_WAIT;
+            s->due_ms = 0;
+        }
     }
 }
 
@@ -221,8 +211,7 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
     s->next = HTTPD_STREAM_MORE;
-    s->sized = reply->stream_length > 0;
-    uint64_t length = s->sized ? reply->body.n + reply->stream_length : MHD_SIZE_UNKNOWN;
+    s->finite = reply->stream_finite;
     if (reply->body.n)
         s->out = reply->body;
     else
@@ -233,7 +222,7 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     p->stream = s;
     pthread_mutex_unlock(&d->lock);
     struct MHD_Response *r = MHD_create_response_from_callback(
-        length, s->sized ? SIZED_BLOCK : BLOCK, on_read, s, on_free);
+        MHD_SIZE_UNKNOWN, s->finite ? FINITE_BLOCK : BLOCK, on_read, s, on_free);
     if (!r)
         on_free(s);
     return r;

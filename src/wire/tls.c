@@ -19,7 +19,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/tls_priv.h"
-#include "wire/x509.h"
 
 /* -- Files -- */
 
@@ -236,12 +235,14 @@ void tls_report(struct tls *t, struct buf *out)
     pthread_mutex_unlock(&t->lock);
 }
 
-void tls_metrics(struct tls *t, const char *const names[1 + TLS_GROUPS], struct buf *out)
+void tls_samples(struct tls *t, enum x509_metric metric,
+                 const char *const names[1 + TLS_GROUPS], struct buf *out)
 {
     pthread_mutex_lock(&t->lock);
     for (int i = 0; i <= TLS_GROUPS; i++)
         if (names[i])
-            x509_metric(out, names[i], buf_span(&t->used[i ? CA + i - 1 : CERT]), i > 0);
+            x509_sample(out, metric, names[i], buf_span(&t->used[i ? CA + i - 1 : CERT]),
+                        i > 0);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -382,15 +383,6 @@ static bool allows(const struct tls_names *group, gnutls_x509_crt_t crt)
     return group->n == 0;
 }
 
-static void set_name(struct tls_client *c, gnutls_x509_crt_t crt)
-{
-    char bytes[NAME_MAX_BYTES + 1];
-    struct span name = {0};
-    for (unsigned i = 0; !name.n && get_name(crt, i, bytes, &name);)
-        i++;
-    c->name = name.n ? xmemdup0(name.p, name.n) : xstrdup("(no name)");
-}
-
 /* Verifies the client's certificate, and sets its name and the groups that trust it. NULL,
  * or the reason why it is rejected, new. */
 static char *verify(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
@@ -406,8 +398,13 @@ static char *verify(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
             gnutls_x509_trust_list_verify_crt2(c->material->lists[i], chain, n,
                                                &for_clients, 1, VERIFY, &wrong, NULL) < 0)
             continue;
-        if (!wrong && !c->name)
-            set_name(c, chain[0]);
+        if (!wrong && !c->name) {
+            char bytes[NAME_MAX_BYTES + 1];
+            struct span name = {0};
+            for (unsigned k = 0; !name.n && get_name(chain[0], k, bytes, &name);)
+                k++;
+            c->name = name.n ? xmemdup0(name.p, name.n) : xstrdup("(no name)");
+        }
         if (!(wrong & GNUTLS_CERT_SIGNER_NOT_FOUND))
             status = wrong;
         c->trusted[i] = !wrong && allows(&c->tls->groups[i], chain[0]);

@@ -71,17 +71,33 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err)
     return 0;
 }
 
-void x509_metric(struct buf *out, const char *certificate, struct span pem, bool ca)
+static const struct {
+    const char *name, *help;
+} x509_metrics[X509_N_METRICS] = {
+    [X509_EXPIRY] = {"gpushare_certificate_expiry_timestamp_seconds",
+                     "When a certificate that this process uses ends."},
+    [X509_LIFETIME] = {"gpushare_certificate_lifetime_seconds",
+                       "How long that certificate is valid in all."}};
+
+void x509_family(struct buf *out, enum x509_metric metric)
+{
+    prom_family(out, x509_metrics[metric].name, PROM_GAUGE, x509_metrics[metric].help);
+}
+
+void x509_sample(struct buf *out, enum x509_metric metric, const char *certificate,
+                 struct span pem, bool ca)
 {
     cleanup_chain struct chain c;
-    int64_t ends_s = ca ? INT64_MIN : INT64_MAX;
+    struct x509_info is, of;
     if (chain_read(&c, pem) < 0)
         return;
-    for (unsigned i = 0; i < c.n; i++) {
-        int64_t at_s = gnutls_x509_crt_get_expiration_time(c.crts[i]);
-        ends_s = (at_s > ends_s) == ca ? at_s : ends_s;
+    describe(c.crts[0], &of);
+    for (unsigned i = 1; i < c.n; i++) {
+        describe(c.crts[i], &is);
+        of = (is.expires_s > of.expires_s) == ca ? is : of;
     }
-    prom_labelled(out, X509_METRIC, "certificate", certificate, ends_s);
+    prom_labelled(out, x509_metrics[metric].name, "certificate", certificate,
+                  metric == X509_EXPIRY ? of.expires_s : of.expires_s - of.begins_s);
 }
 
 /* The key's identifier, which depends on its public half only. */

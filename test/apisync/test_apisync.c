@@ -249,7 +249,7 @@ static const struct {
      "\"namespace\":\"ns\",\"uid\":\"u-1\",\"annotations\":{\"k\":\"v\"}},\"target\":{"
      "\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":\"n1\"}}"},
     {{.type = CORE_CALL_GET_POD}, "GET", PODS_NS "p", NULL, ""},
-    {{.type = CORE_CALL_LEASE_GET}, "GET", LEASES "/p", NULL, ""},
+    {{.type = CORE_CALL_LEASE_GET, .limit_ms = 2000}, "GET", LEASES "/p", NULL, ""},
     {{.type = CORE_CALL_LEASE_WRITE, .body = "{}"}, "PATCH", LEASES "/p", MERGE, "{}"},
     {{.type = CORE_CALL_LEASE_WRITE, .body = "{}", .create = true},
      "POST",

@@ -24,7 +24,7 @@ static const struct layer {
     {"gpu", 2},         {"kube", 3},         {"placement", 3}, {"core", 4},
     {"apisync", 5},     {"view", 5},         {"node", 5},      {"extender", PROGRAM},
     {"agent", PROGRAM}, {"plugin", PROGRAM}, {"cli", PROGRAM}, {"setup", PROGRAM},
-    {"cmd", CMD},       {"kube-sim", TOOL},  {"replay", TOOL}};
+    {"cmd", CMD},       {"kube-sim", TOOL},  {"replay", TOOL}, {"card-check", TOOL}};
 
 static int layer_of(struct span module)
 {

@@ -108,9 +108,13 @@ static inline json_t *lib_json(const char *text)
     "\"name\":\"a\",\"podUID\":\"" pod_uid "\",\"usedMemory\":" pod_used                 \
     "},{\"uuid\":\"GPU-0\",\"pid\":812,\"name\":\"Xorg\",\"usedMemory\":" process_used   \
     "}]}}"
-#define SCV_OF(name, cards)                                                              \
-    "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"updateTime\":"                  \
+#define SCV_OF(name, cards) ISOLATING("", name, cards)
+/* `list`: what the node can enforce, with a comma. */
+#define ISOLATING(list, name, cards)                                                     \
+    "{\"metadata\":{\"name\":\"" name "\"},\"status\":{" list "\"updateTime\":"          \
     "\"2026-01-01T00:00:00Z\",\"driverVersion\":\"535.1\",\"cardList\":[" cards "]}}"
+#define LIBRARY "\"isolation\":[\"library\"],"
+#define DRIVER  "\"isolation\":[\"driver\"],"
 #define POD_OF(name, node, units, annotations)                                           \
     "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
     "\",\"annotations\":{" annotations "}},\"spec\":{\"nodeName\":\"" node               \

@@ -175,7 +175,8 @@ TEST(pods_share_unless)
     add_pod("large", "n1", "'nvidia.com/gpu':'1'", "");
     add_pod("unmeasured", "n1", "'nvidia.com/gpu':'1'", "");
     add_noted("hami", "'nvidia.com/gpu':'1','nvidia.com/gpumem-percentage':'30'",
-              "'hami.io/vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'");
+              "'hami.io/vgpu-node':'n1','hami.io/"
+              "vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'");
     add_pod("ours", "n1", "'aliyun.com/gpu-mem':'2'", "");
     add_pod("dark", "n2", "'nvidia.com/gpu':'1'", "");
     add_pod(
@@ -198,7 +199,7 @@ TEST(pods_share_unless)
         {"two", "uses several cards"},
         {"large", "needs more than a card with the head room"},
         {"unmeasured", "its memory was not measured"},
-        {"hami", ""},
+        {"hami", "nvidia.com/gpumem-percentage 30 on 1 card = 3000 MiB"},
         {"ours", ""},
         {"dark", "the memory of its node's cards is unknown"},
         {"init", "its memory was not measured"},
@@ -215,14 +216,38 @@ TEST(pods_share_unless)
     ck_assert(span_eq(of_pod(j, "two", "couldShare"), SPAN("no")));
 }
 
+/* The limits of pods that were not measured, in the unit that a node's capacity shows. */
+TEST(limits_have_the_unit_of_the_cluster)
+{
+    for (int64_t mib = 0; mib < 2; mib++) {
+        add("{'kind':'Node','metadata':{'name':'n1','labels':{'nvidia.com/gpu.count':'2',"
+            "'nvidia.com/gpu.memory':'16276'}},'status':{'capacity':{'aliyun.com/"
+            "gpu-count':'2','aliyun.com/gpu-mem':'%d'}}}",
+            mib ? 32552 : 30);
+        add_pod("ours", "n1",
+                mib ? "'aliyun.com/gpu-mem':'4069'" : "'aliyun.com/gpu-mem':'4'", "");
+        add_noted("half", "'aliyun.com/gpu-share':'1'", "'gpushare/memory':'50%'");
+        cleanup_json json_t *j = result(20);
+        const json_t *pods = json_object_get(j, "pods");
+        ck_assert_int_eq(json_integer_value(json_object_get(
+                             json_object_get(pods, "d/ours"), "neededMiB")),
+                         mib ? 4069 : 4096);
+        ck_assert_int_eq(json_integer_value(json_object_get(
+                             json_object_get(pods, "d/half"), "neededMiB")),
+                         8138);
+        ck_assert_int_eq(number(j, "podsThatCouldShare"), 2);
+    }
+}
+
 /* HAMi's and our annotations name the cards, so pods that share one hold one; and HAMi's limit. */
 TEST(cards_that_are_shared_today_count_once)
 {
     static const char *const pods[][2] = {
-        {"'nvidia.com/gpu':'1'",
-         "'hami.io/vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'"},
+        {"'nvidia.com/gpu':'1'", "'hami.io/vgpu-node':'n1','hami.io/"
+                                 "vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'"},
         {"'nvidia.com/gpu':'1','nvidia.com/gpumem':'9'",
-         "'hami.io/vgpu-devices-allocated':';;GPU-a,NVIDIA,3000,0:;'"},
+         "'hami.io/vgpu-node':'n1','hami.io/"
+         "vgpu-devices-allocated':';;GPU-a,NVIDIA,3000,0:;'"},
         {"'aliyun.com/gpu-mem':'3'", "'ALIYUN_COM_GPU_MEM_IDX':'1'"},
         {"'aliyun.com/gpu-count':'1'", "'ALIYUN_COM_GPU_MEM_IDX':'2'"},
     };
@@ -241,6 +266,83 @@ TEST(cards_that_are_shared_today_count_once)
         json_integer_value(json_object_get(
             json_object_get(json_object_get(j, "pods"), "d/p1"), "neededMiB")),
         3000);
+}
+
+/* Pods of HAMi: what each asks of us is its reason, unless something else keeps it from sharing. */
+TEST(pods_of_hami_ask_in_its_words)
+{
+#define GPU      "'nvidia.com/gpu':'1'"
+#define GIVEN(s) "'hami.io/vgpu-node':'n1','hami.io/vgpu-devices-allocated':'" s "'"
+    static const char *const pods[][5] = {
+        /* limits, annotations, could share, MiB that it needs, reason */
+        {GPU ",'nvidia.com/gpumem':'3k'", GIVEN("GPU-a,NVIDIA,3000,0:;"), "yes", "3000",
+         "nvidia.com/gpumem 3000 on 1 card = 3000 MiB"},
+        {GPU ",'nvidia.com/gpumem':'3k'", GIVEN("GPU-a,NVIDIA,2000,0:;"), "yes", "2000",
+         "nvidia.com/gpumem 3000 on 1 card = 3000 MiB"},
+        {GPU ",'nvidia.com/gpumem-percentage':'50'", "'a':'b'", "yes", "7500",
+         "nvidia.com/gpumem-percentage 50 on 1 card = 7500 MiB"},
+        /* Unreadable: it may use any card. */
+        {GPU ",'nvidia.com/gpumem':'10'", GIVEN("GPU-b,NVIDIA,10:;"), "yes", "10",
+         "nvidia.com/gpumem 10 on 1 card = 10 MiB"},
+        /* The driver's part is not given out, so it is a whole card. */
+        {GPU ",'nvidia.com/gpumem':'15360'", GIVEN("GPU-c,NVIDIA,15360,0:;"), "no", "0",
+         "its memory was not measured"},
+        {GPU ",'nvidia.com/gpucores':'100'", GIVEN("GPU-d,NVIDIA,15360,100:;"), "yes",
+         "1200",
+         "nvidia.com/gpu 1 on 1 card = 15000 MiB, 100 percent of nvidia.com/gpucores"},
+        {"'nvidia.com/gpu':'2','nvidia.com/gpumem':'10'",
+         GIVEN("GPU-e,NVIDIA,10,0:GPU-f,NVIDIA,10,0:;"), "no", "10",
+         "uses several cards"},
+        {GPU ",'nvidia.com/gpumem':'10Gi'", GIVEN(";"), "no", "0",
+         "container : limit nvidia.com/gpumem: 10737418240 exceeds 2147483647"},
+    };
+    cleanup_buf struct buf cards = {0};
+    for (int i = 0; i < 12; i++)
+        buf_printf(&cards, "%s{'totalMemory':15360,'reservedMemory':360}", i ? "," : "");
+    add("{'kind':'Scv','metadata':{'name':'n1'},'status':{'cardList':[%s]}}", cards.p);
+    add_node("n1", 12, 0, "");
+    array_indices(i, pods) {
+        char name[] = {'p', (char)('0' + i), '\0'};
+        add_noted(name, pods[i][0], pods[i][1]);
+        add_used(name, i == 5 ? 1000 : 9000); /* of all pods on its card */
+    }
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'w','uid':'w'},'spec':{"
+        "'containers':[{'resources':{'limits':{'nvidia.com/gpumem-percentage':'50'}}},"
+        "{'resources':{'limits':{'nvidia.com/gpumem':'1000'}}}]}}");
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'x','uid':'x'},'spec':{"
+        "'containers':[{'resources':{'limits':{'nvidia.com/gpucores':'100'}}}]}}");
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'y','uid':'y'},'spec':{"
+        "'containers':[{'resources':{'limits':{'nvidia.com/gpu':'1'}}}]}}");
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'z','uid':'z'},'spec':{"
+        "'containers':[{'resources':{'limits':{'nvidia.com/gpu':'2','nvidia.com/"
+        "gpumem':'10'}}}]}}");
+    cleanup_json json_t *j = result(20);
+    array_indices(i, pods) {
+        char name[] = {'p', (char)('0' + i), '\0'}, path[8];
+        ck_assert_span_eq(of_pod(j, name, "couldShare"), pods[i][2]);
+        ck_assert_span_eq(of_pod(j, name, "reason"), pods[i][4]);
+        snprintf(path, sizeof path, "d/%s", name);
+        ck_assert_int_eq(
+            json_integer_value(json_object_get(
+                json_object_get(json_object_get(j, "pods"), path), "neededMiB")),
+            atoll(pods[i][3]));
+    }
+    /* Pending ones; of NVIDIA's plugin, none is shown. */
+    ck_assert_span_eq(of_pod(j, "w", "couldShare"), "yes");
+    ck_assert_span_eq(
+        of_pod(j, "w", "asks"),
+        "nvidia.com/gpumem-percentage 50, nvidia.com/gpumem 1000 on 1 card");
+    ck_assert_span_eq(of_pod(j, "x", "couldShare"), "no");
+    ck_assert_span_eq(of_pod(j, "z", "couldShare"), "no");
+    ck_assert_span_eq(of_pod(j, "z", "reason"), "uses several cards");
+    ck_assert_span_eq(of_pod(j, "z", "asks"),
+                      "nvidia.com/gpumem 10 on 2 cards = 10 MiB each");
+    ck_assert_uint_eq(json_object_size(json_object_get(j, "pods")), ARRAY_LEN(pods) + 3);
+    ck_assert_int_eq(number(j, "pods"), ARRAY_LEN(pods));
+    /* GPU-a, c to f, and one each of the third, fourth and last pod. */
+    ck_assert_int_eq(number(j, "cardsHeld"), 5 + 3);
+#undef GPU
+#undef GIVEN
 }
 
 /* Of a node with an Scv, each card has its own memory. */

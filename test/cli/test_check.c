@@ -2,6 +2,7 @@
 #include "cli/check.h"
 
 #include "cli/lib.h"
+#include "domain/diagnosis.h"
 #include "lib/lib.h"
 #include "lib/program.h"
 
@@ -17,7 +18,7 @@ static void ck_drift(const char *want)
     char got[DRIFTS + 1] = {0};
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
         if (ledger_node_at(l, i))
-            ledger_node_drift(l, ledger_node_at(l, i), counts);
+            diagnosis_count(l, ledger_node_at(l, i), counts);
     for (int i = 0; i < DRIFTS; i++)
         got[i] = (char)('0' + counts[i]);
     ck_assert_str_eq(got, want);
@@ -152,6 +153,102 @@ TEST(annotations_that_differ_from_requests)
         "(1 card), but the pod asks for nothing; it counts for nothing\n");
 }
 
+#define OFFER(label, capacity, allocatable)                                              \
+    "{\"metadata\":{\"name\":\"n1\",\"labels\":{" label                                  \
+    "}},\"status\":{\"capacity\":{" capacity "},\"allocatable\":{" allocatable "}}}"
+#define UNITS(mem, cards)                                                                \
+    "\"aliyun.com/gpu-mem\":\"" mem "\",\"aliyun.com/gpu-count\":\"" cards "\""
+#define INCLUDED  "\"gpushare\":\"true\""
+#define NVIDIA_2  "\"nvidia.com/gpu\":\"2\""
+#define NOT_THERE ": the device plugin does not run there, or does not offer a card\n"
+#define DEAD_MEM(is, of)                                                                 \
+    "node n1: " is                                                                       \
+    " aliyun.com/gpu-mem are allocatable, but its healthy cards make " of NOT_THERE
+#define DEAD_CARDS                                                                       \
+    "node n1: 0 aliyun.com/gpu-count are allocatable, but its healthy cards make "       \
+    "2" NOT_THERE
+#define ALL_DEAD DEAD_MEM("0", "30") DEAD_CARDS
+
+/* A node of another plugin, or of labels alone, offers nothing of ours on purpose. */
+TEST(a_device_plugin_that_does_not_run_is_named)
+{
+    static const struct {
+        const char *node, *pods, *drift, *want;
+    } cases[] = {
+        {OFFER("", UNITS("0", "0"), UNITS("0", "0")), "", "2", ALL_DEAD},
+        {OFFER("", UNITS("30", "2"), UNITS("0", "0")), "", "2", ALL_DEAD},
+        {OFFER("", UNITS("30", "2"), UNITS("15", "2")), "", "1", DEAD_MEM("15", "30")},
+        {OFFER(INCLUDED, "", ""), "", "2", ALL_DEAD},
+        {OFFER(INCLUDED, NVIDIA_2, NVIDIA_2), "", "2", ALL_DEAD},
+        {OFFER("", "", ""), POD_OF("a", "n1", "2", IDX("0")), "2", ALL_DEAD},
+        {OFFER("", "", ""), "", "0", ""},
+        {OFFER("", NVIDIA_2, NVIDIA_2), "", "0", ""},
+        {OFFER("", NVIDIA_2 "," UNITS("0", "0"), NVIDIA_2), "", "0", ""},
+        {OFFER("\"gpushare\":\"false\"", UNITS("0", "0"), ""), "", "0", ""},
+    };
+    array_items(c, cases) {
+        cleanup_buf struct buf drift = {0};
+        buf_printf(&drift, "000000%s0000", c->drift);
+        expect(&(struct lists){.nodes = c->node,
+                               .scvs = SCV_OF("n1", CARDS),
+                               .pods = c->pods},
+               drift.p, c->want);
+    }
+    /* Of an unhealthy card nothing is allocatable. */
+    expect(&(struct lists){.nodes = OFFER(INCLUDED, UNITS("30", "2"), UNITS("15", "1")),
+                           .scvs = SCV_OF(
+                               "n1", CARD_OF("0", "Bad", "T4", "15360", "0") "," CARD_OF(
+                                         "1", "Healthy", "T4", "15360", "0"))},
+           "00000000000", "");
+}
+
+/* The Go extender counts app containers alone. */
+TEST(an_annotation_below_the_request_is_a_difference)
+{
+#define POD_UNITS(n) "\"ALIYUN_COM_GPU_MEM_POD\":\"" n "\""
+#define DIFFERS(n)                                                                       \
+    "node n1: pod ns/a: the annotations promise " n " units of aliyun.com/gpu-mem (1 "   \
+    "card), but the pod asks for 6 GiB, which counts\n"
+#define WITH_INIT                                                                        \
+    "{\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"u-a\","                \
+    "\"annotations\":{" IDX("0") "," POD_UNITS(                                          \
+        "2") "}},\"spec\":{\"nodeName\":\"n1\",\"initContainers\":[{"                    \
+             "\"resources\":{\"limits\":{\"aliyun.com/"                                  \
+             "gpu-mem\":\"6\"}}}],\"containers\":[{"                                     \
+             "\"resources\":{\"limits\":{\"aliyun.com/"                                  \
+             "gpu-mem\":\"2\"}}}]},\"status\":{\"phase\":"                               \
+             "\"Pending\"}}"
+    static const struct {
+        const char *pod, *drift, *want;
+    } cases[] = {
+        {POD_OF("a", "n1", "6", IDX("0") "," POD_UNITS("1")), "00000000010",
+         DIFFERS("1")},
+        {POD_OF("a", "n1", "6", IDX("0") "," POD_UNITS("0")), "00000000010",
+         DIFFERS("0")},
+        {POD_OF("a", "n1", "6", IDX("0") "," POD_UNITS("16")), "00000000010",
+         DIFFERS("16")},
+        {POD_OF("a", "n1", "6", IDX("0") "," POD_UNITS("6")), "00000000000", ""},
+        {POD_OF("a", "n1", "6", IDX("0")), "00000000000", ""},
+        {WITH_INIT, "00000000000", ""},
+    };
+    array_items(c, cases)
+        expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
+                               .scvs = SCV_OF("n1", CARDS),
+                               .pods = c->pod},
+               c->drift, c->want);
+}
+
+TEST(a_pod_on_a_node_that_does_not_exist)
+{
+    expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
+                           .scvs = SCV_OF("n1", CARDS),
+                           .pods = POD_OF("a", "nowhere", "2",
+                                          IDX("0")) "," POD_OF("b", "nowhere", "2", "")},
+           "00011000000",
+           "node nowhere: pod ns/a is bound here, but this node does not exist\n"
+           "node nowhere: pod ns/b is bound here, but this node does not exist\n");
+}
+
 TEST(comparison_with_the_extender)
 {
     static const struct {
@@ -255,6 +352,79 @@ TEST(a_limit_that_fails_is_named)
         ck_assert_uint_eq(check_isolation(&out, cs, events, span_of(c->node)), c->n);
         ck_assert_str_eq(out.n ? out.p : "", c->want);
         json_decref(events);
+    }
+}
+
+/* What a forgotten scv-agent of 1.0 looks like. */
+TEST(two_programs_that_write_one_scv_are_named)
+{
+#define PROGRAM_ON(node, name, component, command, more)                                 \
+    "{\"metadata\":{\"namespace\":\"kube-system\",\"name\":\"" name                      \
+    "\",\"labels\":{\"component\":\"" component "\"}" more                               \
+    "},\"spec\":{\"nodeName\":\"" node "\",\"containers\":[{\"command\":[\"" command     \
+    "\"]"
+#define END     "}]}}"
+#define AGENT   PROGRAM_ON("n1", "a-1", "scv-agent", "scv-agent", "")
+#define NEW(of) PROGRAM_ON(of, "d-1", "gpushare-device-plugin", "gpushare-node", "")
+#define PLUGIN                                                                           \
+    PROGRAM_ON("n1", "d-1", "gpushare-device-plugin", "gpushare-device-plugin", "")
+    static const char both[] =
+        "node n1: pod kube-system/a-1 writes the Scv, as gpushare-node does: delete "
+        "DaemonSet scv-agent of the older release (docs/install.md)\n";
+    static const char may[] =
+        "note: node n1: pod kube-system/a-1 writes the Scv, as gpushare-node may, whose "
+        "command or --config cannot be read here: delete DaemonSet scv-agent of the "
+        "older "
+        "release (docs/install.md)\n";
+#define ARGS(args) AGENT END "," NEW("n1") ",\"args\":[" args "]" END
+#define RUN(command)                                                                     \
+    AGENT END "," PROGRAM_ON("n1", "d-1", "gpushare-device-plugin", command, "") END
+    static const struct {
+        const char *pods, *node, *want;
+    } cases[] = {
+        {ARGS("\"--publish=false\""), "", ""},
+        {ARGS("\"--publish=No\",\"--config=f\""), "", ""},
+        {ARGS("\"--publish=off\",\"--publish\""), "", both},
+        {ARGS("\"--publish\",3,\"--publish=off\""), "", ""},
+        {ARGS("\"--publish=on\",\"--config\",\"f\""), "", both},
+        {ARGS("\"--memory-unit=GiB\",\"--config\",\"f\""), "", may},
+        {ARGS("\"--config=f\",\"--publish=off\""), "", ""},
+        {ARGS("\"--publish=$(PUBLISH)\""), "", may},
+        {RUN("/usr/local/bin/gpushare-node"), "", both},
+        {RUN("/usr/local/bin/gpushare-device-plugin"), "", ""},
+        {RUN("gpushare-node\",\"--publish=off"), "", ""},
+        {RUN("sh\",\"-c\",\"exec gpushare-node"), "", may},
+        {AGENT END
+         "," /* the program of the image */
+         "{\"metadata\":{\"labels\":{\"component\":\"gpushare-device-plugin\"}},\"spec\":"
+         "{\"nodeName\":\"n1\",\"containers\":[{\"args\":[\"--publish=on\"]" END,
+         "", may},
+        {AGENT END "," NEW("n1") END, "", both},
+        {NEW("n1") END "," AGENT END, "n1", both},
+        {AGENT END "," NEW("n1") END, "n2", ""},
+        {AGENT END "," PLUGIN END, "", ""}, /* 1.0, or two modes */
+        {AGENT END "," NEW("n2") END, "", ""},
+        {AGENT END, "", ""},
+        {NEW("n1") END, "", ""},
+        {AGENT END "," NEW("n1") ",\"args\":[\"--publish=off\"]" END, "", ""},
+        {PROGRAM_ON("n1", "a-1", "scv-agent", "scv-agent",
+                    ",\"deletionTimestamp\":\"2023-11-14T22:13:20Z\"") END "," NEW("n1")
+             END,
+         "", ""},
+        {AGENT "}]},\"status\":{\"phase\":\"Failed\"}}," NEW("n1") END, "", ""},
+        {"1,{},{\"spec\":3,\"metadata\":[]}," AGENT END, "", ""},
+        {NULL, "",
+         "note: pods cannot be read: it is not known whether two programs write an "
+         "Scv\n"},
+    };
+    CLUSTER(.nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0")));
+    array_items(c, cases) {
+        cleanup_buf struct buf out = {0};
+        cleanup_free char *list = c->pods ? xasprintf("{\"items\":[%s]}", c->pods) : NULL;
+        cleanup_json json_t *pods = list ? lib_json(list) : NULL;
+        ck_assert_uint_eq(check_publishers(&out, cs, pods, span_of(c->node)),
+                          c->want == both);
+        ck_assert_str_eq(out.n ? out.p : "", c->want);
     }
 }
 

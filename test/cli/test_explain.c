@@ -5,11 +5,12 @@
 #include "lib/lib.h"
 #include "lib/program.h"
 
-#define T4(id)    CARD_OF(id, "Healthy", "Tesla T4", "15360", "0")
-#define W(units)  POD_OF("w", "", units, "")
-#define ONE(name) .nodes = NODE(name, "15", "1"), .scvs = SCV_OF(name, T4("0"))
-#define TWO_NODES NODE("n1", "30", "2") "," NODE("n2", "15", "1")
-#define TWO_SCVS  SCV_OF("n1", T4("0") "," T4("1")) "," SCV_OF("n2", T4("0"))
+#define T4(id)              CARD_OF(id, "Healthy", "Tesla T4", "15360", "0")
+#define W(units)            POD_OF("w", "", units, "")
+#define ISOLATED(units, by) POD_OF("w", "", units, "\"gpushare/isolation\":\"" by "\"")
+#define ONE(name)           .nodes = NODE(name, "15", "1"), .scvs = SCV_OF(name, T4("0"))
+#define TWO_NODES           NODE("n1", "30", "2") "," NODE("n2", "15", "1")
+#define TWO_SCVS            SCV_OF("n1", T4("0") "," T4("1")) "," SCV_OF("n2", T4("0"))
 #define FULL_PODS                                                                        \
     POD_OF("a", "n1", "12", IDX("0"))                                                    \
     "," POD_OF("b", "n1", "10", IDX("1")) "," POD_OF(                                    \
@@ -122,11 +123,52 @@
     "{\"spec\":{\"nodeName\":\"n1\"},\"status\":{\"phase\":\"Failed\",\"reason\":"       \
     "\"" reason "\",\"message\":\"" message "\"}}"
 
+#define TAINTED(name)                                                                    \
+    "{\"metadata\":{\"name\":\"" name                                                    \
+    "\"},\"spec\":{\"taints\":[{\"key\":\"k\",\"effect\":\"NoSchedule\"}]},\"status\":{" \
+    "\"capacity\":{\"aliyun.com/gpu-mem\":\"15\"}}}"
+#define FULL_N1 POD_OF("a", "n1", "12", IDX("0")) "," POD_OF("b", "n1", "10", IDX("1"))
+#define ONLY_N1                                                                          \
+    "\"affinity\":{\"nodeAffinity\":{"                                                   \
+    "\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{"       \
+    "\"matchFields\":[{\"key\":\"metadata.name\",\"operator\":\"In\",\"values\":["       \
+    "\"n1\"]}]}]}}},"
+#define TERMS(terms)                                                                     \
+    "{\"metadata\":{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u-w\"},\"spec\":"      \
+    "{" terms                                                                            \
+    "\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"8\"}}}]},"     \
+    "\"status\":{\"phase\":\"Pending\"}}"
+#define CREATED(at, scheduler, conditions)                                               \
+    "{\"metadata\":{\"creationTimestamp\":\"" at                                         \
+    "\"},\"spec\":{\"schedulerName\":\"" scheduler                                       \
+    "\"},\"status\":{\"phase\":\"Pending\",\"conditions\":[" conditions "]}}"
+#define LEAVING                                                                          \
+    "{\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"u-a\","                \
+    "\"deletionTimestamp\":\"2001-09-09T01:46:05Z\",\"annotations\":{" IDX(              \
+        "0") "}},"                                                                       \
+             "\"spec\":{\"nodeName\":\"n1\",\"containers\":[{\"resources\":{\"limits\":" \
+             "{"                                                                         \
+             "\"aliyun.com/gpu-mem\":\"9\"}}}]},\"status\":{\"phase\":\"Running\"}}"
+#define OF_G "\"scheduling.k8s.io/group-name\":\"g\",\"gpushare/gang-minimum\":\"3\""
+#define HALF                                                                             \
+    POD_OF("a", "n1", "12", IDX("0") "," OF_G)                                           \
+    "," POD_OF("w", "", "12", OF_G) "," POD_OF("c", "", "12", OF_G)
+
+#define SLOTTED                                                                          \
+    "{\"metadata\":{\"name\":\"n1\"},\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":"  \
+    "\"15\",\"aliyun.com/gpu-count\":\"1\",\"aliyun.com/gpu-share\":\"1\"}}}"
+#define SLOT(name, node, notes)                                                          \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\",\"annotations\":{\"gpushare/memory\":" notes "}},\"spec\":{\"nodeName\":\"" node \
+    "\",\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"                     \
+    "\"aliyun.com/gpu-share\":\"1\"}}}]},\"status\":{\"phase\":\"Pending\"}}"
+
 /* What is said of a pod ("w", unless named) of a cluster, and what is not. */
 static const struct {
     struct lists items;
     const char *pod, *object, *view, *has[6], *lacks[3];
     uint32_t minimum;
+    const char *invalid, *members;
 } texts[] = {
     /* A pending pod and changes that would help. */
     {{BOTH, .pods = FULL_PODS "," W("8")},
@@ -165,9 +207,38 @@ static const struct {
      .has = {"fits: GPU0; lacks aliyun.com/gpu-mem: no device plugin offers it on this "
              "node\n",
              "The request fits on 1 node."}},
+    /* Slots, in percent and in MiB; then the one slot of the card is taken. */
+    {{.nodes = SLOTTED,
+      .scvs = SCV_OF("n1", T4("0")),
+      .pods = POD_OF("a", "n1", "9", IDX("0")) "," SLOT("w", "", "\"80%\"")},
+     .has = {"requests 80 % of the memory of a card (priority 0)\n",
+             "needs 80 percent of the memory on one card; most free: 6144 of 15360 MiB "
+             "on GPU0",
+             "lacks 6 GiB; promised: ns/a 9 GiB\n",
+             "  - request 40 % instead of 80 %: the pod fits on node n1\n"}},
+    {{.nodes = SLOTTED,
+      .scvs = SCV_OF("n1", T4("0")),
+      .pods = POD_OF("a", "n1", "9", IDX("0")) "," SLOT("w", "", "\"6145Mi\"")},
+     .has = {"requests 6145 MiB (priority 0)\n",
+             "  - request 6144 MiB instead of 6145 MiB: the pod fits on node n1\n"}},
+    {{.nodes = SLOTTED,
+      .scvs = SCV_OF("n1", T4("0")),
+      .pods = SLOT("a", "n1",
+                   "\"1Gi\",\"gpushare/card-memory\":\"1024 "
+                   "u-a\",\"gpushare/memory-unit\":\"1\"," IDX("0")) "," SLOT("w", "",
+                                                                              "\"1Gi\"")},
+     .has = {"too few free slots of aliyun.com/gpu-share: GPU0",
+             "has too few free slots; promised: ns/a 1 GiB\n"}},
+    /* The device plugin of n1 is of 1.0. */
+    {{.nodes = OFFERS("n1", "4", "8Gi", "110", "30"),
+      .scvs = SCV_OF("n1", T4("0")),
+      .pods = SLOT("w", "", "\"1Gi\"")},
+     .has = {"does not offer aliyun.com/gpu-share\n",
+             WITHOUT "n1 once its device plugin offers aliyun.com/gpu-share\n"},
+     .lacks = {"no device plugin offers it", "No single change"}},
     /* Gangs. The last two wait for so many members, by their PodGroup. */
     {{BOTH, .pods = ACW},
-     .has = {"gang g: 0 of 3 members are bound; the others fit together.\n"}},
+     .has = {"gang g: 0 of 3 members are bound; all fit together.\n"}},
     {{BOTH, .pods = ACW "," GANG_POD("d")},
      .has = {"gang g: 1 of 4 members finds no place beside the others; needs 12288 MiB "
              "on one card.\n"}},
@@ -178,12 +249,58 @@ static const struct {
      .minimum = 1,
      .has = {"The request fits on 1 node."},
      .lacks = {"gang"}},
+    {{ONE_NODE, .pods = VW},
+     .invalid = "minMember: -1 is not a number",
+     .has = {"w is pending; request invalid: minMember: -1 is not a number"},
+     .lacks = {"gang g"}},
+    {{BOTH, .pods = POD_OF("w", "", "8", "\"gpushare/isolation\":\"limits\"")},
+     .has = {"pod ns/w is pending; request invalid: annotation gpushare/isolation: "
+             "\"limits\""}},
     {{BOTH, .pods = POD_OF("w", "", "8",
                            "\"nvidia-gpu-scheduler/gpu.model\":\"Tesla "
                            "V100\"")},
      .has =
          {"  - no node has model Tesla V100; models in the cluster: Tesla T4; with any "
           "model or clock, the pod fits on node n1\n"}},
+    /* What no node, or only a full one, can enforce. */
+    {{.nodes = TWO_NODES,
+      .scvs = ISOLATING(LIBRARY, "n1", T4("0")) "," SCV_OF("n2", T4("0")),
+      .pods = ISOLATED("8", "driver")},
+     .has = {"requests 8 GiB, memory isolated by driver (priority 0)\n",
+             "needs memory isolation by the driver; this node can enforce: library\n",
+             "needs memory isolation by the driver; what this node can enforce is "
+             "unknown\n",
+             "  - a node whose driver is 615 or newer\n",
+             "  - without annotation gpushare/isolation, the pod fits on node n1\n"}},
+    {{.nodes = TWO_NODES,
+      .scvs = ISOLATING(DRIVER, "n1", T4("0")) "," ISOLATING(LIBRARY, "n2", T4("0")),
+      .pods = POD_OF("a", "n1", "9", IDX("0")) "," ISOLATED("8", "driver")},
+     .has = {"  - a node whose driver is 615 or newer\n",
+             WITHOUT "n1 without pod ns/a (9 GiB on GPU0)\n",
+             "  - request 6 GiB instead of 8 GiB: the pod fits on node n1\n",
+             "  - without annotation gpushare/isolation, the pod fits on node n2\n"}},
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = ISOLATING(LIBRARY, "n1", T4("0")),
+      .pods = POD_OF("a", "n1", "9", IDX("0")) "," ISOLATED("8", "driver")},
+     .has = {"  - a node whose driver is 615 or newer\n"},
+     .lacks = {"without annotation", "without pod"}},
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = ISOLATING(DRIVER, "n1", T4("0")),
+      .pods = ISOLATED("8", "limit-env")},
+     .has = {"needs memory isolation by the library; this node can enforce: driver\n",
+             "  - without annotation gpushare/isolation, the pod fits on node n1\n"},
+     .lacks = {"615"}},
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = ISOLATING("\"isolation\":[\"mps\"],", "n1", T4("0")),
+      .pods = ISOLATED("8", "limit")},
+     .has = {"needs memory isolation by the driver or library; this node can enforce: "
+             "mps\n",
+             "  - a node whose driver is 615 or newer\n",
+             "  - without annotation gpushare/isolation, the pod fits on node n1\n"}},
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = ISOLATING(DRIVER, "n1", T4("0")),
+      .pods = ISOLATED("80", "driver")},
+     .lacks = {"615", "without annotation"}},
     {{.nodes = NODE("n1", "30", "2"),
       .scvs = SCV_OF("n1", CARD_OF("0", "Bad", "T4", "15360", "0") "," CARD_OF(
                                "1", "Healthy", "T4", "15360", "12288")),
@@ -218,11 +335,19 @@ static const struct {
     {{BOTH, .pods = POD_OF("a", "n1", "2",
                            IDX("1") ",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"")},
      .pod = "a",
+     .lacks = {"enforced by"},
      .has = {"pod ns/a is bound to node n1, not running yet; requests 2 GiB\n",
              "  GPU1  Tesla T4  GPU-1  2 GiB promised of 15 GiB; in use by all "
              "processes: 0 GiB; Healthy\n",
              "  annotation ALIYUN_COM_GPU_MEM_IDX \"1\", in the form of the Go extender",
              "  confirmed by the device plugin\n"}},
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = ISOLATING("\"podList\":[{\"namespace\":\"ns\",\"name\":\"a\",\"usage\":[{"
+                        "\"uuid\":\"GPU-0\",\"enforcedBy\":[\"driver\"]}]}],",
+                        "n1", T4("0")),
+      .pods = POD_OF("a", "n1", "2", IDX("0"))},
+     .pod = "a",
+     .has = {"2 GiB promised of 15 GiB; enforced by driver; in use by all processes: "}},
     {{BOTH, .pods = "{\"metadata\":{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u\"},"
                     "\"spec\":{\"containers\":[]}}"},
      .has = {"requests no GPU memory"}},
@@ -246,7 +371,8 @@ static const struct {
     {{.nodes = NODE("n1", "15", "1"),
       .scvs = HELD_BY_A,
       .pods = NVIDIA_OF("a", "n1") "," NVIDIA_OF("w", "")},
-     .has = {WITHOUT "n1 without pod ns/a (1 nvidia.com/gpu)\n"}},
+     .has = {WITHOUT "n1 without pod ns/a (1 nvidia.com/gpu)\n",
+             "allocated through nvidia.com/gpu (pod ns/a)\n"}},
     /* Nodes that could be back in service. */
     {{.nodes = N1_MODE, .scvs = SCV_OF("n1", T4("0")), .pods = W("8")},
      .has = {"node label gpushare/mode=card: whole cards only",
@@ -392,6 +518,64 @@ static const struct {
     {{ONE_NODE, .pods = HIGH("100", "8")}, /* it fits */
      .view = VIEW(LEADS, ""),
      .lacks = {"preemption"}},
+    /* Nodes that the pod's own terms exclude are no candidates. */
+    {{.nodes = TAINTED("n2") "," NODE("n1", "30", "2"),
+      .scvs = TWO_SCVS,
+      .pods = FULL_N1 "," W("8")},
+     .has = {"n2                           the pod does not tolerate the node's taints\n",
+             "Each of these changes alone would let the pod fit:\n",
+             WITHOUT "n1 without pod ns/",
+             "  - request 5 GiB instead of 8 GiB: the pod fits on node n1\n"},
+     .lacks = {"The request fits"}},
+    {{BOTH, .pods = FULL_N1 "," TERMS("\"nodeSelector\":{\"pool\":\"a\"},")},
+     .has = {"the pod's nodeSelector or required node affinity excludes the node; needs ",
+             "The pod's own terms exclude every node that has cards.\n"},
+     .lacks = {"Each of these"}},
+    {{BOTH, .pods = FULL_N1 "," TERMS(ONLY_N1)},
+     .has = {"  - request 5 GiB instead of 8 GiB: the pod fits on node n1\n"},
+     .lacks = {"The request fits"}},
+    {{BOTH, .pods = TERMS(ONLY_N1)},
+     .has = {"The request fits on 1 node. kube-scheduler decides the rest: pod affinity, "
+             "topology spread, volumes.\n"}},
+    /* No scheduler has tried the pod. */
+    {{BOTH, .pods = W("8")},
+     .object = CREATED("2001-09-09T01:46:05Z", "gpushare-schedulr", ""),
+     .has = {"! no scheduler has tried the pod for 35 s: schedulerName is "
+             "gpushare-schedulr, by which no pod with a card was bound\n"}},
+    {{BOTH, .pods = W("8") "," POD_OF("a", "n1", "2", IDX("1"))},
+     .object = CREATED("2001-09-09T01:46:05Z", "default-scheduler", ""),
+     .has = {"for 35 s: schedulerName is default-scheduler\n"}},
+    {{BOTH, .pods = W("8")},
+     .object = CREATED("2001-09-09T01:46:35Z", "gpushare-schedulr", ""),
+     .lacks = {"no scheduler"}},
+    {{BOTH, .pods = W("8")},
+     .object = CREATED("2001-09-09T01:46:05Z", "gpushare-schedulr",
+                       "{\"type\":\"PodScheduled\",\"status\":\"False\"}"),
+     .lacks = {"no scheduler"}},
+    /* Pods that terminate. */
+    {{ONE("n1"), .pods = LEAVING "," W("8")},
+     .has = {WITHOUT "n1 without pod ns/a (9 GiB on GPU0, terminating)\n"}},
+    {{ONE("n1"), .pods = LEAVING},
+     .pod = "a",
+     .object = "{\"metadata\":{\"deletionTimestamp\":\"2001-09-09T01:46:05Z\"}}",
+     .has = {"is bound to node n1 and running, terminating since 2001-09-09T01:46:05Z; "
+             "requests 9 GiB\n"},
+     .lacks = {"does not answer"}},
+    /* A node that does not exist. */
+    {{BOTH, .pods = POD_OF("a", "nowhere", "9", "")},
+     .pod = "a",
+     .has = {"requests 9 GiB\n  node nowhere does not exist\n"},
+     .lacks = {"every card"}},
+    {{BOTH, .pods = POD_OF("a", "nowhere", "9", "") "," W("8")},
+     .has = {"The request fits on 2 nodes."},
+     .lacks = {"nowhere"}},
+    /* Half of a gang runs. */
+    {{BOTH, .pods = HALF},
+     .members =
+         "[{\"metadata\":{\"uid\":\"u-c\"},\"status\":{\"conditions\":[{\"type\":"
+         "\"PodScheduled\",\"status\":\"False\",\"message\":\"0/2 nodes\"}]}},null]",
+     .has = {"; 1 of 3 that must start are bound, so a part of the gang runs; pod c "
+             "waits, too (kube-scheduler: 0/2 nodes)"}},
     /* A failed pod, which lists do not have. */
     {{BOTH},
      .object = FAILED("UnexpectedAdmissionError",
@@ -406,18 +590,35 @@ static const struct {
      .lacks = {"extender"}},
 };
 
+/* Of the nodes and pods of `cs`. */
+static struct defrag_rules *rules_of(const struct lists *items)
+{
+    struct defrag_rules *rules = defrag_rules_new();
+    cleanup_free char *nodes = xasprintf("[%s]", items->nodes ? items->nodes : "");
+    cleanup_free char *pods = xasprintf("[%s]", items->pods ? items->pods : "");
+    cleanup_json json_t *all_nodes = lib_json(nodes), *all_pods = lib_json(pods);
+    defrag_rules_add_nodes(rules, all_nodes);
+    defrag_rules_add_pods(rules, cluster_state_ledger(cs), all_pods);
+    return rules;
+}
+
 TEST(the_text_about_a_pod)
 {
     array_indices(i, texts) {
         cleanup_buf struct buf out = {0};
         struct err err = {0};
         cleanup_json json_t *object = lib_json(texts[i].object),
-                            *view = lib_json(texts[i].view);
+                            *view = lib_json(texts[i].view),
+                            *members = lib_json(texts[i].members);
+        lib_cluster(&texts[i].items);
+        struct defrag_rules *rules = rules_of(&texts[i].items);
         const struct explain_facts facts = {.object = object,
                                             .view = view,
+                                            .rules = rules,
+                                            .members = members,
                                             .minimum = texts[i].minimum,
+                                            .invalid = texts[i].invalid,
                                             .now_s = 1000000000};
-        lib_cluster(&texts[i].items);
         ck_assert_done(explain_pod(&out, cs, SPAN("ns"),
                                    span_of(texts[i].pod ? texts[i].pod : "w"), &facts,
                                    &err),
@@ -429,6 +630,7 @@ TEST(the_text_about_a_pod)
             ck_assert_msg(!strstr(out.p, texts[i].lacks[k]), "case %zu: %s in: %s", i,
                           texts[i].lacks[k], out.p);
         ck_assert_ptr_null(strchr(out.p, '\x1b'));
+        defrag_rules_free(rules);
     }
 }
 

@@ -71,7 +71,7 @@ TEST(an_old_heartbeat_makes_the_node_unusable)
     ck_assert_contains(table, "! n1: " REASON_NO_HEARTBEAT "172800 s\n");
     ck_assert_contains(
         table, "! n1: Lease last renewed at 2025-12-30T00:00:00.000000Z, 172800 s "
-               "ago by the API server's clock\n");
+               "ago by the API server's clock, or the node's clock is behind\n");
     ck_assert_contains(table, " 0 free");
     ck_assert_done(
         explain_pod(&why, cs, SPAN("ns"), SPAN("w"), &(struct explain_facts){0}, &err),
@@ -82,6 +82,10 @@ TEST(an_old_heartbeat_makes_the_node_unusable)
                               "heartbeat from scv-agent on this node for ");
     ck_assert_uint_eq(check_cluster(&found, cs, (struct span){0}), 1);
     ck_assert_contains(found.p, "node n1: no heartbeat from scv-agent on this node for ");
+    const char *behind = ", or the node's clock is behind";
+    ck_assert_contains(why.p, behind);
+    ck_assert_contains(found.p, behind);
+    ck_assert_contains(text, behind);
     cleanup_json json_t *j = lib_json(text);
     ck_assert_at(j, "nodes.0.heartbeat", "2025-12-30T00:00:00.000000Z");
     ck_assert_ptr_nonnull(lib_at(j, "nodes.0.heartbeatNote"));

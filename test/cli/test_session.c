@@ -77,6 +77,8 @@ TEST(a_url_and_a_service_behind_the_api_server)
                         &err),
                   "%s", err.msg);
     ck_assert(!reads("<html>", "kube-system/ext:1", "GET ", &err));
+    ck_assert_contains(err.msg, "text/html instead of JSON: ");
+    ck_assert(!reads("none", "kube-system/ext:1", "GET ", &err));
     ck_assert_contains(err.msg, "the response is not JSON: ");
     array_items(c, bad) {
         ck_assert(!reads("{}", *c, NULL, &err));

@@ -54,7 +54,8 @@ TEST(one_line_per_card)
         "GPU-0");
     cleanup_free char *details = SHOWN(.details = true);
     ck_assert_contains(
-        details, "n1    0    ns         a    2         -     -   -          bound\n");
+        details,
+        "n1    0    ns         a    2         -     -   -          -            bound\n");
     ck_assert_contains(details, "ns         w            20 GiB   0\n");
     ck_assert_lacks(details, "\033");
     cleanup_free char *colors = SHOWN(.colors = true);
@@ -88,15 +89,16 @@ TEST(promised_and_used_side_by_side)
 {
     measured();
     cleanup_free char *details = SHOWN(.details = true);
-    ck_assert_contains(details,
-                       "\n"
-                       "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  STATE\n"
-                       "n1    0    ns         a    2         3     -   1          bound\n"
-                       "\n"
-                       "NODE  GPU  OTHER USE                       PID  SM  USED\n"
-                       "n1    1    pod other/b                     -    -   0.0\n"
-                       "n1    1    Xorg?, outside Kubernetes       812  3%  1\n"
-                       "n1    -    sh, not known whether in a pod  813  -   -\n");
+    ck_assert_contains(
+        details,
+        "\n"
+        "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  ENFORCED BY  STATE\n"
+        "n1    0    ns         a    2         3     -   1          -            bound\n"
+        "\n"
+        "NODE  GPU  OTHER USE                       PID  SM  USED\n"
+        "n1    1    pod other/b                     -    -   0.0\n"
+        "n1    1    Xorg?, outside Kubernetes       812  3%  1\n"
+        "n1    -    sh, not known whether in a pod  813  -   -\n");
     cleanup_free char *text = SHOWN(.format = SHOW_JSON);
     cleanup_json json_t *j = lib_json(text);
     ck_assert_int_eq(number(j, "nodes.0.devs.0.pods.0.mib"), 2048);
@@ -108,21 +110,42 @@ TEST(promised_and_used_side_by_side)
     ck_assert_ptr_null(lib_at(j, "nodes.0.devs.1.processes.2"));
     /* `usage` has the pods alone, of one namespace if asked. */
     cleanup_free char *used = SHOWN(.usage = true);
-    ck_assert_str_eq(used,
-                     "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  STATE\n"
-                     "n1    0    ns         a    2         3     -   1          bound\n"
-                     "\n"
-                     "NODE  GPU  OTHER USE                       PID  SM  USED\n"
-                     "n1    -    sh, not known whether in a pod  813  -   -\n"
-                     "in units of GiB\n");
+    ck_assert_str_eq(
+        used,
+        "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  ENFORCED BY  STATE\n"
+        "n1    0    ns         a    2         3     -   1          -            bound\n"
+        "\n"
+        "NODE  GPU  OTHER USE                       PID  SM  USED\n"
+        "n1    -    sh, not known whether in a pod  813  -   -\n"
+        "in units of GiB\n");
     struct show other = {.usage = true, .ns = SPAN("other")};
     cleanup_free char *none = shown(other);
-    ck_assert_str_eq(none,
-                     "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  STATE\n"
-                     "in units of GiB\n");
+    ck_assert_str_eq(
+        none,
+        "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  ENFORCED BY  STATE\n"
+        "in units of GiB\n");
     other.format = SHOW_JSON;
     cleanup_free char *json = shown(other);
     ck_assert_lacks(json, "\"u-a\"");
+}
+
+TEST(a_terminating_pod_is_shown_as_one)
+{
+#define LEAVING(phase)                                                                   \
+    "{\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"u-a\","                \
+    "\"deletionTimestamp\":\"2026-11-21T09:00:00Z\",\"annotations\":{" IDX(              \
+        "0") "}},"                                                                       \
+             "\"spec\":{\"nodeName\":\"n1\",\"containers\":[{\"resources\":{\"limits\":" \
+             "{"                                                                         \
+             "\"aliyun.com/gpu-mem\":\"2\"}}}]},\"status\":{\"phase\":\"" phase "\"}}"
+    CLUSTER(.nodes = NODE("n1", "30", "2"), .scvs = SCV_OF("n1", TWO_CARDS),
+            .pods = LEAVING("Running"));
+    cleanup_free char *details = SHOWN(.details = true);
+    ck_assert_contains(details, " terminating\n");
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(text);
+    ck_assert(json_is_true(lib_at(j, "nodes.0.devs.0.pods.0.terminating")));
+    ck_assert(json_is_true(lib_at(j, "nodes.0.devs.0.pods.0.running")));
 }
 
 /* A pod with a share of the compute of a card. */
@@ -155,6 +178,63 @@ TEST(promised_compute_stands_beside_memory)
             .pods = POD_CORE("a", "0", "90") "," POD_CORE("b", "0", "20"));
     cleanup_free char *over = SHOWN(.format = SHOW_WIDE);
     ck_assert_contains(over, "  110%!    2     ");
+}
+
+TEST(what_a_node_can_enforce_is_a_line_of_the_details)
+{
+    CLUSTER(.nodes =
+                NODE("n1", "15", "1") "," NODE("n2", "15", "1") "," NODE("n3", "15", "1"),
+            .scvs = ISOLATING("\"isolation\":[\"mps\",\"driver\"],", "n1",
+                              TWO_CARDS) "," ISOLATING("\"isolation\":[],", "n2",
+                                                       TWO_CARDS) "," SCV_OF("n3",
+                                                                             TWO_CARDS));
+    cleanup_free char *plain = SHOWN();
+    ck_assert_lacks(plain, "enforce");
+    cleanup_free char *details = SHOWN(.details = true);
+    ck_assert_contains(details, "\nn1 can enforce memory by: driver, mps\n");
+    ck_assert_contains(details, "\nn2 can enforce memory by: nothing\n");
+    ck_assert_lacks(details, "n3 can");
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(text);
+    ck_assert_at(j, "nodes.0.isolation.0", "driver");
+    ck_assert_at(j, "nodes.0.isolation.1", "mps");
+    ck_assert_uint_eq(json_array_size(lib_at(j, "nodes.0.isolation")), 2);
+    ck_assert_uint_eq(json_array_size(lib_at(j, "nodes.1.isolation")), 0);
+    ck_assert_ptr_nonnull(lib_at(j, "nodes.1.isolation"));
+    ck_assert_ptr_null(lib_at(j, "nodes.2.isolation"));
+}
+
+#define ENFORCED(by)                                                                     \
+    ISOLATING("\"podList\":[{\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"c\","   \
+              "\"resource\":\"aliyun.com/gpu-mem\",\"units\":2,\"cards\":[\"GPU-0\"],"   \
+              "\"usage\":[{\"uuid\":\"GPU-0\",\"usedMemory\":1024" by "}]}],",           \
+              "n1", TWO_CARDS)
+
+/* By several, one, nobody, and by whom the Scv of an older node program does not say. */
+TEST(what_enforces_a_promise_is_a_column)
+{
+    static const struct {
+        const char *use, *shown, *json;
+    } cases[] = {
+        {",\"enforcedBy\":[\"library\",\"driver\",\"later\"]", "driver,library  bound\n",
+         "[\"driver\", \"library\"]"},
+        {",\"enforcedBy\":[\"mps\"]", "mps          bound\n", "[\"mps\"]"},
+        {",\"enforcedBy\":[]", "nobody       bound\n", "[]"},
+        {"", "-            bound\n", NULL},
+    };
+    array_items(c, cases) {
+        cleanup_free char *scv = xasprintf(ENFORCED("%s"), c->use);
+        CLUSTER(.nodes = NODE("n1", "30", "2"), .scvs = scv,
+                .pods = POD_OF("a", "n1", "2", IDX("0")));
+        cleanup_free char *details = SHOWN(.details = true), *used = SHOWN(.usage = true);
+        ck_assert_contains(details, c->shown);
+        ck_assert_contains(used, c->shown);
+        cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+        cleanup_json json_t *j = lib_json(text);
+        json_t *by = lib_at(j, "nodes.0.devs.0.pods.0.enforcedBy");
+        cleanup_free char *words = by ? json_dumps(by, 0) : NULL;
+        ck_assert_pstr_eq(words, c->json);
+    }
 }
 
 /* 3072 MiB of pod a, which was promised 2048, and 6144 of Xorg. */
@@ -215,8 +295,11 @@ TEST(an_instance_names_its_card)
 
 TEST(a_cordoned_node_is_marked)
 {
-#define CORDONED "{\"metadata\":{\"name\":\"n2\"},\"spec\":{\"unschedulable\":true}}"
-    CLUSTER(.nodes = NODE("n1", "30", "2") "," CORDONED,
+#define ONE_CARD "{\"aliyun.com/gpu-mem\":\"15\",\"aliyun.com/gpu-count\":\"1\"}"
+#define OFFERS   "\"status\":{\"capacity\":" ONE_CARD ",\"allocatable\":" ONE_CARD "},"
+#define CORDONED(status)                                                                 \
+    "{" status "\"metadata\":{\"name\":\"n2\"},\"spec\":{\"unschedulable\":true}}"
+    CLUSTER(.nodes = NODE("n1", "30", "2") "," CORDONED(OFFERS),
             .scvs = SCV_OF("n1", TWO_CARDS) "," SCV_OF(
                 "n2", CARD_OF("0", "Healthy", "T4", "15360", "0")),
             .pods = POD_OF("a", "n2", "2", IDX("0")));
@@ -243,7 +326,7 @@ TEST(a_cordoned_node_is_marked)
     ck_assert_ptr_null(lib_at(j, "nodes.0.schedulingDisabled"));
     ck_assert(json_is_true(lib_at(j, "nodes.1.schedulingDisabled")));
     /* There is no line of a card that could say it. */
-    CLUSTER(.nodes = CORDONED, .pods = POD_OF("a", "n2", "2", IDX("0")));
+    CLUSTER(.nodes = CORDONED(""), .pods = POD_OF("a", "n2", "2", IDX("0")));
     cleanup_free char *bare = SHOWN();
     ck_assert_contains(bare, "! n2 (SchedulingDisabled): the node has no GPU memory");
 }
@@ -296,7 +379,7 @@ TEST(topology_is_that_of_nvidia_smi)
                                      NUMA("0")) "," LINKED("4", "SYS PXB X", NUMA("1"))),
             .pods = POD_OF("a", "n1", "2", IDX("0")));
     cleanup_free char *text = SHOWN(.details = true, .topology = true);
-    ck_assert_contains(text, "a    2         -     -   -          bound\n"
+    ck_assert_contains(text, "a    2         -     -   -          -            bound\n"
                              "\n"
                              "n1    GPU0  GPU1  GPU4  NUMA NODE\n"
                              "GPU0  X     NV2   SYS   0\n"

@@ -326,6 +326,7 @@ static inline struct core_output rig_reserve(struct pod pod, const struct span *
                                  .request = &request,
                                  .priority = pod.priority,
                                  .requests = pod.requests,
+                                 .scheduler = pod.scheduler,
                                  .gang = in_gang ? &gang : NULL,
                                  .nodes = nodes,
                                  .n_nodes = n});

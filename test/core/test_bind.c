@@ -155,6 +155,31 @@ TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
     ck_assert_ptr_null(rig_ledger_pod("a"));
 }
 
+/* Who decides that a pod is not bound says whether another process may bind it. */
+TEST(a_pod_without_a_binding_goes_to_the_next_leader)
+{
+    for (int lost = 0; lost < 2; lost++) {
+        enum core_bind_outcome want = lost ? CORE_BIND_NOT_LEADER : CORE_BIND_REJECTED;
+        start();
+        struct core_output bind = bound("a");
+        rig_bind(2, "new", "n1");
+        rig_bind(3, "none", "n1");
+        uint64_t get = rig_take(CORE_CALL_GET_POD).call;
+        if (lost)
+            rig_tick(20000); /* the lease was not renewed */
+        rig_not_sent(bind.call);
+        ck_assert_int_eq(rig_take(CORE_REPLY).bind, want);
+        rig_answer(get, ERR_TIMEOUT);
+        ck_assert_int_eq(rig_take(CORE_REPLY).bind, want);
+        rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
+        ck_assert_int_eq(rig_take(CORE_REPLY).bind, CORE_BIND_REJECTED);
+        rig_bind(4, "b", "n1");
+        ck_count(CORE_REPLY, lost);
+        if (lost)
+            ck_assert_int_eq(rig_take(CORE_REPLY).bind, CORE_BIND_NOT_LEADER);
+    }
+}
+
 static struct pod plain_pod(void)
 {
     struct pod pod = rig_mem("plain", 0);
@@ -591,7 +616,7 @@ TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
     rig_see(rig_bound_pod("y", 9000, "n9", gpu0));
     ck_assert_uint_eq(overcommits(), 1);
     ck_assert_str_eq(rig_log(),
-                     "node n9: GPU0 is overcommitted: 18000 MiB promised of 16000 MiB");
+                     "node n9: GPU0 has 16000 MiB, but 18000 MiB are promised");
     rig_delete(rig_bound_pod("y", 9000, "n9", gpu0));
     rig_see(rig_bound_pod("z", 9000, "n9", gpu0));
     ck_assert_uint_eq(overcommits(), 2);
@@ -602,4 +627,26 @@ TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
     rig_tick(1);
     rig_list_end(CORE_PODS);
     ck_assert_uint_eq(overcommits(), 2);
+}
+
+/* Until the Scv says what the cards are, they have one size. */
+TEST(no_card_is_overcommitted_before_the_scvs_are_listed)
+{
+    static const char gpu0[] =
+        "{'ALIYUN_COM_GPU_MEM_IDX':'0','gpushare/memory-unit':'1'}";
+    rig_start();
+    rig_lease_read("other", "1");
+    rig_node(object_node(
+        &r.arena,
+        rig_text("{'metadata':{'name':'n9'},'status':{'capacity':{"
+                 "'aliyun.com/gpu-mem':'32000','aliyun.com/gpu-count':'2'}}}")));
+    rig_see(rig_bound_pod("x", 18000, "n9", gpu0));
+    rig_lists_end_but(CORE_SCVS);
+    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).overcommitted, 1);
+    ck_assert_uint_eq(overcommits(), 0);
+    rig_cards("n9", 2, 20000);
+    rig_list_end(CORE_SCVS);
+    ck_assert_uint_eq(overcommits(), 0);
+    rig_cards("n9", 2, 16000);
+    ck_assert_uint_eq(overcommits(), 1);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
 #include "core/rig.h"
+#include "domain/diagnosis.h"
 
 /*
  * Promises that users write or edit, at a restart: the core first sees the pod when it is
@@ -65,7 +66,7 @@ static void ck_promised(int64_t a, int64_t b, int64_t c, int64_t d)
 static int64_t forged(void)
 {
     int64_t counts[DRIFTS] = {0};
-    ledger_node_drift(core_ledger(r.core), node(), counts);
+    diagnosis_count(core_ledger(r.core), node(), counts);
     return counts[DRIFT_FORGED];
 }
 

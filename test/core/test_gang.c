@@ -171,8 +171,9 @@ TEST(a_member_whose_node_is_not_offered_gets_another)
     ck_assert_str_eq(node_of("p2"), "n2");
     ck_asks(member("p2", "g", 10850), 3, 1, "n3");
     ck_assert_str_eq(node_of("p1"), "n1");
-    ck_ask("p2", 10850, 1, ""); /* only that of p1 */
-    ck_reserved(0);
+    ck_ask("p2", 10850, 1, "n1"); /* that of p1, which is planned again */
+    ck_assert_str_ne(node_of("p1"), "n1");
+    ck_reserved(2);
 }
 
 TEST(a_node_that_is_offered_twice_has_its_cards_once)

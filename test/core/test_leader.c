@@ -154,6 +154,127 @@ TEST(binds_stop_before_the_lease_can_expire)
     ck_assert_contains(no_bind(), "was not renewed in time");
 }
 
+/* Answers the GET or the write with a Lease of that duration. */
+static void answer_lease(enum core_output_type type, const char *holder,
+                         const char *version, int64_t duration_s)
+{
+    struct lease lease = {.holder = span_of(holder),
+                          .duration_s = duration_s,
+                          .meta = {.version = span_of(version)}};
+    rig_step((struct core_input){
+        .type = CORE_ANSWER, .call = rig_take(type).call, .lease = &lease});
+}
+
+static const int64_t durations[] = {5, 6, 10, 15, 30, 60};
+
+TEST(a_lease_lasts_as_long_as_its_holder_says)
+{
+    array_items(own, durations) {
+        array_items(found, durations) {
+            rig_new((struct core_settings){.lease_ms = *own * 1000});
+            answer_lease(CORE_CALL_LEASE_GET, "o@h:1", "1", *found);
+            rig_lists_end();
+            int64_t end = r.now.mono_ms + *found * 1000;
+            ck_assert_int_eq(core_bind_route(r.core, r.now, false, NULL).until_ms, end);
+            while (!rig_count(CORE_CALL_LEASE_WRITE)) {
+                ck_assert_int_le(r.now.mono_ms, end);
+                if (rig_count(CORE_CALL_LEASE_GET))
+                    answer_lease(CORE_CALL_LEASE_GET, "o@h:1", "1", *found);
+                else
+                    rig_tick(10);
+            }
+            ck_assert_int_eq(r.now.mono_ms, end);
+            struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
+            ck_assert_int_eq(lease_of(put).duration_s, *own);
+            ck_assert_int_eq(put.limit_ms, *own * 500 - 500);
+        }
+    }
+}
+
+TEST(binds_stop_in_time_for_each_lease_duration)
+{
+    array_items(own, durations) {
+        rig_new((struct core_settings){.lease_ms = *own * 1000});
+        rig_lead();
+        int64_t last = r.now.mono_ms + *own * 1000 - CORE_BIND_LIMIT_MS - CORE_SLACK_MS;
+        rig_cards("n1", 1, 16000);
+        rig_pending("a", 100);
+        rig_tick(last - r.now.mono_ms);
+        rig_reset();
+        ck_assert(may_bind());
+        rig_bind(1, "a", "n1");
+        ck_assert_int_le(rig_take(CORE_CALL_BIND).send_by.mono_ms, last);
+        rig_tick(1);
+        ck_assert(!may_bind());
+        ck_assert(core_is_leader(r.core));
+        rig_tick(CORE_BIND_LIMIT_MS + CORE_SLACK_MS - 1);
+        ck_assert(!core_is_leader(r.core));
+    }
+}
+
+/* Its previous holder may not know that it was deleted, and had another duration. */
+TEST(a_recreated_lease_is_waited_for_as_long_as_any_seen)
+{
+    static const struct {
+        int64_t own, seen, wait;
+    } cases[] = {{5, 30, 30}, {30, 5, 30}, {5, 3600, 60}, {5, 0, 5}, {10, -1, 10}};
+    array_items(c, cases) {
+        rig_new((struct core_settings){.lease_ms = c->own * 1000});
+        answer_lease(CORE_CALL_LEASE_GET, "o@h:1", "1", c->seen);
+        rig_lists_end();
+        rig_tick(500);
+        rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
+        int64_t created = r.now.mono_ms;
+        rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", "1", "uid-1");
+        while (!core_is_leader(r.core)) {
+            ck_assert_int_le(r.now.mono_ms, created + c->wait * 1000 + 500);
+            hold(1, "uid-1");
+        }
+        ck_assert_int_ge(r.now.mono_ms, created + c->wait * 1000);
+    }
+}
+
+/* Each request takes `ms`. Has the leader led for 140 s (CORE_STALE_MS is longer) without a
+ * break, and could it bind in each three seconds? */
+static bool bears(int64_t own_s, int64_t ms)
+{
+    static int version = 1000;
+    rig_new((struct core_settings){.lease_ms = own_s * 1000});
+    rig_lead();
+    int64_t end = r.now.mono_ms + 140 * 1000, sent_ms = 0, could_ms = r.now.mono_ms;
+    uint64_t call = 0;
+    for (; r.now.mono_ms < end; rig_tick(10)) {
+        if (rig_count(CORE_CALL_LEASE_WRITE)) {
+            call = rig_take(CORE_CALL_LEASE_WRITE).call;
+            sent_ms = r.now.mono_ms;
+        }
+        if (call && r.now.mono_ms >= sent_ms + ms) {
+            char text[16];
+            snprintf(text, sizeof text, "%d", ++version);
+            uint64_t answered = call;
+            call = 0;
+            rig_answer_lease(answered, "me", text);
+        }
+        if (may_bind())
+            could_ms = r.now.mono_ms;
+        if (!core_is_leader(r.core) || r.now.mono_ms > could_ms + 3000)
+            return false;
+    }
+    return true;
+}
+
+/* docs/operations.md has the table. */
+TEST(a_leader_bears_requests_of_almost_half_its_lease)
+{
+    ck_assert(bears(5, 1340));
+    ck_assert(!bears(5, 1360)); /* it has no time for a bind */
+    ck_assert(bears(10, 4490));
+    ck_assert(bears(15, 6990));
+    ck_assert(bears(30, 14490));
+    ck_assert(bears(60, 29490));
+    ck_assert(!bears(60, 30010)); /* the lease expires */
+}
+
 TEST(a_clean_stop_releases_the_lease_when_no_bind_is_in_flight)
 {
     rig_start();

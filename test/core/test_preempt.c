@@ -434,15 +434,31 @@ TEST(cards_are_released_at_the_limit)
     ck_count(CORE_CALL_WAKEUP, 1);
 }
 
-TEST(cards_are_released_when_the_pod_is_deleted)
+/* The pod is deleted, nominated to another node, or bound there. Its victim stays. */
+TEST(cards_are_released_when_the_pod_goes_elsewhere_and_wake_the_scheduler)
 {
-    start();
-    rig_answer(first_eviction().call, ERR_NONE);
-    rig_delete(make("p", 12, 10, "", ""));
-    pass(2000);
-    ck_assert_uint_eq(counts().kept, 0);
-    const struct ledger_node *n1 = rig_ledger_node("n1");
-    ck_assert(!n1->has_nominated);
+    for (int i = 0; i < 3; i++) {
+        start();
+        rig_cards("n2", 1, 12);
+        rig_answer(first_eviction().call, ERR_NONE);
+        rig_see(on_card("b1", 6, 5, "n1", 1, "")); /* card 0 has 6 MiB free */
+        rig_see(make("low", 6, 0, "", ""));
+        rig_reset();
+        struct pod p = make("p", 12, 10, "", "");
+        if (i == 0)
+            rig_delete(p);
+        p.nominated_node = SPAN("n2");
+        if (i == 1)
+            rig_see(p);
+        if (i == 2)
+            rig_bind(1, "p", "n2");
+        pass(2000);
+        ck_assert_uint_eq(counts().kept, i > 0);
+        const struct ledger_node *n1 = rig_ledger_node("n1");
+        ck_assert(!n1->has_nominated);
+        ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
+        ck_count(CORE_CALL_WAKEUP, 0);
+    }
 }
 
 TEST(a_follower_remembers_nothing)

@@ -150,6 +150,22 @@ TEST(a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs)
     ck_assert_int_eq(free_on("n1"), 0);
 }
 
+TEST(a_reservation_ends_when_the_node_cannot_enforce_it_any_more)
+{
+    start();
+    struct request strict = memory(8000);
+    struct scv scv = object_scv_even(&r.arena, "n2", 1, 16000);
+    strict.isolation = SCV_ISOLATION_DRIVER;
+    ck_assert_str_eq(reserve_for("a", strict, 0, "n1", "n2"), "");
+    scv.isolation = SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER;
+    rig_scv(scv);
+    ck_assert_str_eq(reserve_for("a", strict, 0, "n1", "n2"), "n2");
+    ck_reserved(1);
+    scv.isolation = SCV_ISOLATION_KNOWN;
+    rig_scv(scv);
+    ck_reserved(0);
+}
+
 TEST(a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler)
 {
     start();
@@ -280,4 +296,37 @@ TEST(a_nominated_pod_with_a_reservation_counts_once)
     ck_reserves("a", 9000, 0, "n1", "");
     ck_reserves("n", 8000, 1, "n1", "n1");
     ck_reserves("a", 8000, 0, "n1", "n1");
+}
+
+/* The victims of a preemption leave one after the other, and what they leave is no other pod's. */
+TEST(the_room_of_a_nominated_pod_is_given_to_no_weaker_pod)
+{
+    start();
+    rig_cards("n3", 2, 16000);
+    ck_reserves("early", 4000, 0, "n3", "n3"); /* before the nomination */
+    rig_see(pod_of("early", 4000, 0));
+    struct pod victim = rig_bound_pod(
+        "v", 15000, "n3", "{'" KEY_MEM_IDX "':'1','" KEY_MEM_POD "':'15000'}");
+    rig_see(victim);
+    struct pod hi =
+        rig_json("{'metadata':{'name':'hi','namespace':'default','uid':'hi'},"
+                 "'spec':{'priority':100,'containers':[{'resources':{'limits':{"
+                 "'aliyun.com/gpu-count':'2'}}}]},"
+                 "'status':{'nominatedNodeName':'n3'}}");
+    rig_see(hi);
+    victim.meta.deleting = true;
+    rig_see(victim);
+    ck_reserves("lo", 4000, 0, "n3", "");
+    rig_see(pod_of("lo", 4000, 0));
+    for (int i = 0; i < 2; i++) {
+        rig_bind(1, i ? "early" : "lo", "n3");
+        struct core_output o = rig_take(CORE_REPLY);
+        ck_assert_str_eq(o.text, "no card of node n3 fits: needs 4000 MiB on one card; "
+                                 "free, but reserved for pods nominated to this node");
+    }
+    rig_delete(victim);
+    ck_reserves("lo", 4000, 0, "n3", "");
+    hi.nominated_node = (struct span){0};
+    rig_see(hi);
+    ck_reserves("lo", 4000, 0, "n3", "n3");
 }

@@ -37,6 +37,103 @@ TEST(not_ready_gives_the_reason)
                      "not ready: the watch of scvs has delivered nothing for 150 s: why");
 }
 
+static int64_t stale_ms(const char *why)
+{
+    struct err err = {0};
+    int64_t since_ns;
+    if (core_current(r.core, r.now, &since_ns, &err) == 0)
+        return -1;
+    ck_assert_contains(err.msg, why);
+    return since_ns ? (r.now.wall_ns - since_ns) / 1000000 : 0;
+}
+
+TEST(a_failure_that_lasts_makes_the_ledger_stale_since_it_began)
+{
+    rig_start();
+    rig_lease_read("other", "1");
+    rig_lists_end_but(CORE_SCVS);
+    ck_assert_int_eq(stale_ms("the first list of scvs delivers nothing"),
+                     0); /* since: unknown */
+    rig_list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
+    ck_assert_int_eq(stale_ms("the first list of scvs delivers nothing: why"), 0);
+    rig_tick(60000);
+    rig_list_end(CORE_SCVS);
+    rig_progress(CORE_SCVS); /* the watch was opened */
+    ck_assert_int_eq(stale_ms(""), -1);
+    rig_tick(5000);
+    rig_watch_ended(CORE_SCVS, ERR_NONE); /* watches end now and then */
+    rig_tick(CORE_OUTDATED_MS + 1);
+    ck_assert_int_eq(stale_ms(""), -1);
+    rig_watch_ended(CORE_SCVS, ERR_UNAVAILABLE);
+    r.now.mono_ms += CORE_OUTDATED_MS;
+    ck_assert_int_eq(stale_ms(""), -1); /* not for every interruption */
+    r.now.mono_ms += 1;
+    ck_assert_int_eq(stale_ms("the watch of scvs delivers nothing: why"),
+                     CORE_OUTDATED_MS + 1);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    rig_tick(1000); /* a further failure does not begin again */
+    rig_list_failed(CORE_SCVS, ERR_UNAUTHORIZED, -1);
+    ck_assert_int_eq(stale_ms("nothing: why"), CORE_OUTDATED_MS + 1001);
+    rig_tick(60000);
+    rig_list_end(CORE_SCVS);
+    rig_progress(CORE_SCVS); /* the watch was opened */
+    ck_assert_int_eq(stale_ms(""), -1);
+}
+
+TEST(a_silent_watch_makes_the_ledger_stale_since_its_last_event)
+{
+    rig_start();
+    rig_lease_read("other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end((enum core_kind)kind);
+    r.now.mono_ms += CORE_STALE_MS;
+    ck_assert_int_eq(stale_ms(""), -1);
+    r.now.mono_ms += 1;
+    ck_assert_int_eq(stale_ms("the watch of nodes delivers nothing"), CORE_STALE_MS + 1);
+}
+
+/* A stopped API server: the connections stay. */
+TEST(a_watch_that_stalls_makes_the_ledger_stale_since_its_last_event)
+{
+    rig_start();
+    rig_lease_read("other", "1");
+    rig_lists_end();
+    for (int i = 0; i < 5; i++) { /* an idle cluster */
+        rig_tick(70000);
+        for (int kind = 0; kind < CORE_KINDS; kind++)
+            rig_watch_ended((enum core_kind)kind, ERR_NONE);
+        ck_assert_int_eq(stale_ms(""), -1);
+    }
+    rig_tick(1000); /* the next watches */
+    rig_tick(84000);
+    ck_assert_int_eq(stale_ms(""), -1);
+    rig_watch_ended(CORE_PODS, ERR_TIMEOUT);
+    ck_assert_int_eq(stale_ms("the watch of pods delivers nothing: why"), 85000);
+    rig_watch_ended(CORE_NODES, ERR_UNAVAILABLE); /* later */
+    rig_tick(5000);
+    ck_assert_int_eq(stale_ms("the watch of pods delivers nothing: why"), 90000);
+}
+
+TEST(a_kind_that_is_not_listed_is_not_stale)
+{
+    rig_new((struct core_settings){.observer = true, .only_pods = true});
+    ck_count(CORE_LIST, 2);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), -1);
+    rig_list_end(CORE_NODES);
+    rig_list_end(CORE_PODS);
+    ck_count(CORE_WATCH, 2);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    ck_assert_int_eq(core_due(r.core), INT64_MAX);
+    rig_tick(CORE_STALE_MS);
+    for (int i = 0; i < 2; i++) {
+        rig_progress(CORE_NODES);
+        rig_progress(CORE_PODS);
+        ck_assert_int_eq(stale_ms(""), -1);
+        ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+        rig_tick(1);
+    }
+}
+
 TEST(a_watch_continues_from_the_last_version)
 {
     rig_start();
@@ -63,89 +160,25 @@ TEST(a_watch_continues_from_the_last_version)
     ck_assert_str_eq(rig_take(CORE_WATCH).version, "110");
 }
 
-TEST(watches_that_end_at_once_restart_once_a_second)
-{
-    rig_start();
-    rig_list_end(CORE_SCVS);
-    for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(rig_take(CORE_WATCH).kind, CORE_SCVS);
-        rig_tick(10);
-        rig_watch_ended(CORE_SCVS, ERR_NONE);
-        rig_tick(989);
-        ck_count(CORE_WATCH, 0);
-        rig_tick(1);
-    }
-}
-
-/* Each list succeeds, which proves nothing about the watch. */
-static void fails_always(enum err_code code)
-{
-    rig_start();
-    rig_lead();
-    int64_t from = r.now.mono_ms, last = from, longest = 0;
-    for (int lists = 0; lists < 14; lists++) {
-        uint64_t old = r.runs[CORE_NODES];
-        if (lists % 2) /* the 410 may also be an event of an open watch */
-            rig_progress(CORE_NODES);
-        rig_watch_ended(CORE_NODES, code);
-        while (r.runs[CORE_NODES] == old)
-            rig_tick(100);
-        rig_list_end(CORE_NODES);
-        if (lists > 0 && r.now.mono_ms - last > longest)
-            longest = r.now.mono_ms - last;
-        last = r.now.mono_ms;
-    }
-    ck_assert_int_ge(r.now.mono_ms - from, 60 * 1000);
-    ck_assert_int_ge(longest, 15 * 1000);
-    ck_assert_int_le(longest, 45 * 1000 + 100);
-}
-
-TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
-{
-    fails_always(ERR_GONE);
-    /* A long watch resets the backoff: the next list is immediate. */
-    rig_tick(30 * 1000);
-    rig_reset();
-    rig_watch_ended(CORE_NODES, ERR_GONE);
-    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
-}
-
-/* With the right to list and none to watch. */
-TEST(a_watch_that_is_always_denied_lists_at_growing_intervals)
-{
-    fails_always(ERR_FORBIDDEN);
-}
-
-TEST(a_watch_that_always_breaks_lists_at_growing_intervals)
-{
-    fails_always(ERR_UNAVAILABLE);
-}
-
+/* test/domain/test_reflector.c has the rules of lists and watches. */
 TEST(failures_back_off_and_honor_retry_after)
 {
     rig_start();
     rig_lease_read("other", "1");
     rig_reset();
-    int64_t longest = 0;
-    for (int i = 0; i < 12; i++) {
-        int64_t from = r.now.mono_ms;
-        rig_list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
-        ck_assert_contains(rig_log(), "list of nodes failed");
-        while (!rig_count(CORE_LIST))
-            rig_tick(100);
-        while (rig_count(CORE_LIST))
-            rig_take(CORE_LIST);
-        int64_t waited = r.now.mono_ms - from;
-        ck_assert_int_ge(waited, 400);
-        longest = waited > longest ? waited : longest;
-    }
-    ck_assert_int_ge(longest, 15000);
-    ck_assert_int_le(longest, 45100);
-    int64_t from = r.now.mono_ms;
-    rig_list_failed(CORE_NODES, ERR_UNAVAILABLE, 60000);
-    while (!rig_count(CORE_LIST))
-        rig_tick(100);
-    ck_assert_int_ge(r.now.mono_ms - from, 60000);
+    rig_list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
+    ck_assert_str_eq(rig_log(), "list of nodes failed: why");
+    rig_tick(799);
+    ck_count(CORE_LIST, 0);
+    rig_tick(801);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
+    rig_reset();
+    rig_list_failed(CORE_NODES, ERR_FORBIDDEN, 60000);
+    ck_assert_str_eq(rig_log(), ""); /* once a minute */
+    rig_tick(59999);
+    ck_count(CORE_LIST, 0);
+    rig_tick(4000);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
 }
 
 TEST(a_kind_that_is_not_served_is_an_empty_list)

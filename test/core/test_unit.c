@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
+#include "domain/diagnosis.h"
 
 /* The unit of gpu-mem changes under bound pods: each promise counts in the unit in which it was
  * made. Node n1 has one card of 8 GiB. */
@@ -32,7 +33,7 @@ static int64_t promised(void)
 static int64_t other_units(void)
 {
     int64_t drifts[DRIFTS] = {0};
-    ledger_node_drift(core_ledger(r.core), rig_ledger_node("n1"), drifts);
+    diagnosis_count(core_ledger(r.core), rig_ledger_node("n1"), drifts);
     return drifts[DRIFT_UNIT];
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/gang.h"
 
+#include "base/mem.h"
+#include "domain/keys.h"
 #include "domain/objects.h"
 
 static struct arena arena;
@@ -61,36 +63,161 @@ TEST(each_system_names_a_gang_in_its_own_way)
     arena_fini(&arena);
 }
 
-TEST(an_impossible_name_or_a_minimum_of_one_is_no_gang)
+TEST(an_empty_name_or_a_minimum_of_one_is_no_gang)
 {
     static const char *const notes[] = {
         "'scheduling.k8s.io/group-name':''",
-        "'scheduling.k8s.io/group-name':'../b/g'",
-        "'scheduling.k8s.io/group-name':'a b'",
-        "'gpushare/gang-minimum':'3'",
+        "'gpushare/gang-minimum':'1'",
+        "'gpushare/gang-minimum':' 1 '",
+        "'kueue.x-k8s.io/pod-group-total-count':'1'",
         "'scheduling.k8s.io/group-name':'g','gpushare/gang-minimum':'1'",
+        "'gpushare/topology':'gang','scheduling.k8s.io/group-name':'g',"
+        "'gpushare/gang-minimum':'1'",
+        "'gpushare/topology':'none'",
     };
     array_items(note, notes) {
         struct pod pod = read_pod("", *note, "");
+        struct err err = {0};
+        ck_assert_done(gang_check(&pod, &err), err);
+        ck_assert_str_eq(gang_text(&pod), "none");
+    }
+    arena_fini(&arena);
+}
+
+/* "four" must not start one pod of a gang of four. */
+TEST(a_minimum_that_cannot_be_read_is_not_an_absent_one)
+{
+    static const char *const numbers[] = {"",
+                                          "0",
+                                          "-1",
+                                          "four",
+                                          "1.5",
+                                          "4294967297",
+                                          "2147483648",
+                                          "0x4",
+                                          "99999999999",
+                                          "1e99",
+                                          "4 4",
+                                          "1 or more",
+                                          "9223372036854775808"};
+    static const struct {
+        const char *kind, *key, *labels, *notes;
+    } cases[] = {
+        {"annotation", KEY_GANG_MINIMUM, "'scheduling.x-k8s.io/pod-group':'g'", ""},
+        {"annotation", KEY_GANG_MINIMUM, "'kueue.x-k8s.io/pod-group-name':'g'",
+         "'kueue.x-k8s.io/pod-group-total-count':'4'"},
+        {"annotation", KEY_GANG_MINIMUM, "", ""},
+        {"label", KEY_COSCHEDULING_MINIMUM, "'" KEY_COSCHEDULING_NAME "':'g'", ""},
+        {"label", KEY_COSCHEDULING_MINIMUM, "'scheduling.x-k8s.io/pod-group':'g'", ""},
+        {"label", KEY_COSCHEDULING_MINIMUM, "", ""},
+        {"annotation", KEY_KUEUE_TOTAL, "'kueue.x-k8s.io/pod-group-name':'g'", ""},
+        {"annotation", KEY_KUEUE_TOTAL, "", ""},
+    };
+    array_items(c, cases) {
+        array_items(number, numbers) {
+            bool label = c->kind[0] == 'l';
+            const char *before = label ? c->labels : c->notes;
+            struct span text = quoted(&arena, "%s%s'%s':'%s'", before, *before ? "," : "",
+                                      c->key, *number);
+            struct pod pod =
+                read_pod(label ? text.p : c->labels, label ? c->notes : text.p, "");
+            struct err err = {0};
+            struct gang gang;
+            cleanup_free char *message =
+                xasprintf("%s %s: \"%s\" is not a number of members (1..2147483647)",
+                          c->kind, c->key, *number);
+            ck_assert_msg(gang_check(&pod, &err), "%s: \"%s\"", c->key, *number);
+            ck_assert_int_eq(err.code, ERR_INVALID);
+            ck_assert_str_eq(err.msg, message);
+            /* The other members count it: it makes none of them start alone. */
+            if (gang_of(&pod, &gang))
+                ck_assert_uint_eq(gang.minimum, 0);
+        }
+    }
+    arena_fini(&arena);
+}
+
+/* The number that counts is what must be read. */
+TEST(a_number_that_does_not_count_is_not_read)
+{
+    struct pod pod = read_pod("'kueue.x-k8s.io/pod-group-name':'g'",
+                              "'kueue.x-k8s.io/pod-group-total-count':'four',"
+                              "'gpushare/gang-minimum':' 4 '",
+                              "");
+    struct err err = {0};
+    ck_assert_done(gang_check(&pod, &err), err);
+    ck_assert_str_eq(gang_text(&pod), "4/a/g// 4");
+    arena_fini(&arena);
+}
+
+TEST(a_name_that_no_object_can_have_is_not_an_absent_one)
+{
+    static const struct {
+        const char *labels, *notes, *spec, *message;
+    } cases[] = {
+        {"", "'scheduling.volcano.sh/group-name':'My Job'", "",
+         "annotation scheduling.volcano.sh/group-name: \"My Job\" cannot be a name"},
+        {"", "'scheduling.k8s.io/group-name':'../b/g'", "",
+         "annotation scheduling.k8s.io/group-name: \"../b/g\" cannot be a name"},
+        {"'scheduling.x-k8s.io/pod-group':'a b'", "", "",
+         "label scheduling.x-k8s.io/pod-group: \"a b\" cannot be a name"},
+        {"'pod-group.scheduling.sigs.k8s.io':'g/h'", "", "",
+         "label pod-group.scheduling.sigs.k8s.io: \"g/h\" cannot be a name"},
+        {"'pod-group.scheduling.sigs.k8s.io/name':'g h'", "'gpushare/gang-minimum':'1'",
+         "", "label pod-group.scheduling.sigs.k8s.io/name: \"g h\" cannot be a name"},
+        {"'kueue.x-k8s.io/pod-group-name':' g'",
+         "'kueue.x-k8s.io/pod-group-total-count':'4'", "",
+         "label kueue.x-k8s.io/pod-group-name: \" g\" cannot be a name"},
+        {"", "", "'schedulingGroup':{'podGroupName':'g/h'}",
+         "spec.schedulingGroup.podGroupName: \"g/h\" cannot be a name"},
+        {"", "", "'workloadRef':{'name':'w w','podGroup':'g'}",
+         "spec.workloadRef.name: \"w w\" cannot be a name"},
+        {"", "", "'workloadRef':{'name':'w','podGroup':'g g'}",
+         "spec.workloadRef.podGroup: \"g g\" cannot be a name"},
+        {"", "", "'workloadRef':{'name':'w','podGroup':'g','podGroupReplicaKey':'/'}",
+         "spec.workloadRef.podGroupReplicaKey: \"/\" cannot be a name"},
+    };
+    array_items(c, cases) {
+        struct pod pod = read_pod(c->labels, c->notes, c->spec);
+        struct err err = {0};
+        ck_assert_int_eq(gang_check(&pod, &err), -1);
+        ck_assert_str_eq(err.msg, c->message);
         ck_assert_str_eq(gang_text(&pod), "none");
     }
     char name[256] = {0};
     memset(name, 'a', 254);
     struct pod pod = read_pod(
         "", "", quoted(&arena, "'schedulingGroup':{'podGroupName':'%s'}", name).p);
-    ck_assert_str_eq(gang_text(&pod), "none");
+    ck_assert_int_eq(gang_check(&pod, NULL), -1);
     arena_fini(&arena);
 }
 
-TEST(an_invalid_minimum_is_unknown)
+TEST(a_pod_that_names_no_gang_has_no_other_members)
 {
-    static const char *const numbers[] = {"",    "0",           "-1",  "x",
-                                          "1.5", "99999999999", "1e99"};
-    array_items(number, numbers) {
-        struct pod pod = read_pod(
-            "'kueue.x-k8s.io/pod-group-name':'g'",
-            quoted(&arena, "'kueue.x-k8s.io/pod-group-total-count':'%s'", *number).p, "");
-        ck_assert_str_eq(gang_text(&pod), "4/a/g// 0");
+    static const struct {
+        const char *labels, *notes, *message;
+    } cases[] = {
+        {"", "'gpushare/gang-minimum':'4'",
+         "annotation gpushare/gang-minimum: \"4\", but the pod names no gang"},
+        {"'scheduling.x-k8s.io/pod-group':''", "'gpushare/gang-minimum':'4'",
+         "annotation gpushare/gang-minimum: \"4\", but the pod names no gang"},
+        {"", "'gpushare/topology':' gang '",
+         "annotation gpushare/topology: \"gang\", but the pod names no gang"},
+        {"", "'gpushare/topology':'gang','gpushare/gang-minimum':'1'",
+         "annotation gpushare/topology: \"gang\", but the pod names no gang"},
+        {"", "'kueue.x-k8s.io/pod-group-total-count':'3'",
+         "annotation kueue.x-k8s.io/pod-group-total-count: \"3\", but the pod names no "
+         "gang"},
+        {"'pod-group.scheduling.sigs.k8s.io/min-available':'2'", "",
+         "label pod-group.scheduling.sigs.k8s.io/min-available: \"2\", but the pod names "
+         "no gang"},
+    };
+    array_items(c, cases) {
+        struct pod pod = read_pod(c->labels, c->notes, "");
+        struct err err = {0};
+        ck_assert_int_eq(gang_check(&pod, &err), -1);
+        ck_assert_str_eq(err.msg, c->message);
+        ck_assert_str_eq(gang_text(&pod), "none");
     }
     arena_fini(&arena);
 }

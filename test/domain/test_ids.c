@@ -35,6 +35,7 @@ TEST(ids_are_read_back)
         enum ids_resource r = *u < 0 ? IDS_COUNT : IDS_MEM;
         ck_assert(ids_read(r, span_of(text), &id));
         ck_assert(!ids_read(r == IDS_MEM ? IDS_COUNT : IDS_MEM, span_of(text), &id));
+        ck_assert(!ids_read(IDS_SHARE, span_of(text), &id));
         ck_assert(ids_read(r, span_of(text), &id));
         ck_assert_int_eq(id.unit, *u);
         ck_assert_str_eq(id.tag.text, ids_tag_of(span_of(uuid)).text);
@@ -71,6 +72,12 @@ TEST(an_id_names_its_card)
         {"aliyun.com/gpu-mem", "pt35a0q-143770", true},
         {"aliyun.com/gpu-mem", "pt35a0q", false}, /* that is a whole card */
         {"aliyun.com/gpu-count", "pt35a0q", true},
+        {"aliyun.com/gpu-share", "pt35a0q-s31", true},
+        {"aliyun.com/gpu-share", "pt35a0q-31", false},
+        {"aliyun.com/gpu-share", "pt35a0q-s", false},
+        {"aliyun.com/gpu-share", "pt35a0q-s01", false},
+        {"aliyun.com/gpu-mem", "pt35a0q-s31", false},
+        {"aliyun.com/gpu-share", "pt35a0q", false},
         {"aliyun.com/gpu-count", "pt35a0q-0", false},
         {"aliyun.com/gpu-mem", "pt35a0r-0", false},
         {"nvidia.com/gpu", "pt35a0q-0", false},

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/diagnosis.h"
 #include "domain/ledger.h"
 
 #include "base/clock.h"
@@ -113,10 +114,10 @@ static void see_uuids(const char *first, const char *second, const char *third)
     see_scv(text.p);
 }
 
-static int64_t drift(enum ledger_drift kind)
+static int64_t drift(enum drift kind)
 {
     int64_t counts[DRIFTS] = {0};
-    ledger_node_drift(ledger, node("n1"), counts);
+    diagnosis_count(ledger, node("n1"), counts);
     return counts[kind];
 }
 
@@ -209,13 +210,26 @@ TEST(cards_of_other_device_plugins_are_unavailable)
     ck_assert_int_eq(n->cards[2].state, CARD_UNHEALTHY);
     ck_assert_uint_eq(n->free_cards, 1);
     ck_assert(!n->all_available);
-    ck_assert_int_eq(n->cards[0].scv->model->spec.clock_mhz, 877);
+    ck_assert_int_eq(n->cards[0].kind->spec.clock_mhz, 877);
     ck_assert_int_eq(n->cards[2].scv->id, 4);
     see_held("");
     CARD_HAS(1, state, CARD_AVAILABLE);
     CARD_HAS(1, free_mib, 100);
     see_capacity("n2", 30, 2, 30);
     ck_assert_ptr_null(node("n2")->cards[0].scv);
+}
+
+/* Of n1, whose Node offers one card and so many units. */
+static int64_t wrong_capacity(int64_t units)
+{
+    const struct node_resources all = {units, 1, -1, -1, -1};
+    const struct node object = {
+        .meta.name = SPAN("n1"), .capacity = all, .allocatable = all};
+    int64_t counts[DRIFTS] = {0};
+    ledger_node_seen(ledger, &object, 1);
+    diagnosis_count(ledger, node("n1"), counts);
+    ledger_object_deleted(ledger, LEDGER_NODE, SPAN("n1"));
+    return counts[DRIFT_CAPACITY];
 }
 
 TEST(what_the_driver_keeps_is_not_promised)
@@ -234,9 +248,9 @@ TEST(what_the_driver_keeps_is_not_promised)
         CARD_HAS(0, total_mib, c->total);
         CARD_HAS(0, free_mib, c->total);
         /* The kubelet has ids for the whole size, or for what can be promised. */
-        ck_assert(ledger_capacity_matches(node("n1"), 1, 100));
-        ck_assert(ledger_capacity_matches(node("n1"), 1, c->total));
-        ck_assert(!ledger_capacity_matches(node("n1"), 1, 101));
+        ck_assert_int_eq(wrong_capacity(100), 0);
+        ck_assert_int_eq(wrong_capacity(c->total), 0);
+        ck_assert_int_eq(wrong_capacity(101), 1);
     }
 }
 
@@ -265,7 +279,44 @@ TEST(display_values_of_the_scv_are_kept)
     ck_assert_int_eq(info.scv_created_s, 0);
 }
 
-TEST(cards_of_one_model_share_it)
+/* A list that is gone is unknown again, and so is that of an Scv that cannot be read. */
+TEST(what_a_node_can_enforce_is_that_of_its_scv)
+{
+    enum { UNKNOWN = SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS };
+    static const struct {
+        const char *list;
+        uint8_t bits;
+    } steps[] = {
+        {"", UNKNOWN},
+        {"'isolation':['driver'],", SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER},
+        {"'isolation':[],", SCV_ISOLATION_KNOWN},
+        {"'isolation':['mps'],", SCV_ISOLATION_KNOWN | SCV_ISOLATION_MPS},
+        {"", UNKNOWN},
+        {"'isolation':['driver'],", SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER},
+    };
+    struct node object =
+        object_node(&arena, quoted(&arena, "{'metadata':{'name':'n1'}}"));
+    ledger_node_seen(ledger, &object, 0);
+    array_items(step, steps) {
+        uint64_t generation = ledger_generation(ledger);
+        see_scv(quoted(&arena,
+                       "{'metadata':{'name':'n1'},'status':{%s'cardList':["
+                       "{'id':0,'health':'Healthy','totalMemory':9}]}}",
+                       step->list)
+                    .p);
+        ck_assert_uint_eq(node("n1")->isolation, step->bits);
+        ck_assert_uint_gt(ledger_generation(ledger), generation);
+    }
+    struct scv damaged = {.meta.name = SPAN("n1"), .damaged = true, .isolation = 9};
+    ledger_scv_seen(ledger, &damaged, 0);
+    ck_assert_uint_eq(node("n1")->isolation, UNKNOWN);
+    ledger_scv_seen(ledger, &(struct scv){.meta.name = SPAN("n1"), .isolation = 9}, 0);
+    ck_assert_uint_eq(node("n1")->isolation, 9);
+    ledger_object_deleted(ledger, LEDGER_SCV, SPAN("n1"));
+    ck_assert_uint_eq(node("n1")->isolation, UNKNOWN);
+}
+
+TEST(cards_of_one_kind_share_it)
 {
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Healthy','totalMemory':9,'model':'A','clock':5},"
@@ -275,11 +326,11 @@ TEST(cards_of_one_model_share_it)
     const struct card *cards = node("n1")->cards;
     const char *const models[] = {"A", "B", "A", "A"};
     array_indices(i, models) {
-        ck_assert_span_eq(cards[i].model, models[i]);
-        ck_assert_int_eq(card_clock_mhz(&cards[i]), i == 3 ? 6 : 5);
+        ck_assert_span_eq(cards[i].kind->model, models[i]);
+        ck_assert_int_eq(cards[i].kind->spec.clock_mhz, i == 3 ? 6 : 5);
     }
-    ck_assert_ptr_eq(cards[0].scv->model, cards[2].scv->model);
-    ck_assert_ptr_ne(cards[0].scv->model, cards[3].scv->model);
+    ck_assert_ptr_eq(cards[0].kind, cards[2].kind);
+    ck_assert_ptr_ne(cards[0].kind, cards[3].kind);
 }
 
 static void see_links(const char *of_0, const char *of_1, const char *more)
@@ -456,7 +507,8 @@ TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
     see_even("n1", 1, 100);
     struct node damaged = {.meta = {.name = SPAN("n1")}, .damaged = true};
     ledger_node_seen(ledger, &damaged, 1);
-    ledger_sweep(ledger, LEDGER_NODE, 1);
+    size_t at = 0;
+    ck_assert_ptr_null(ledger_unlisted(ledger, LEDGER_NODE, 1, &at));
     ck_assert_int_eq(node("n1")->state, NODE_DAMAGED);
     see_capacity("n1", 100, 1, 100);
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
@@ -571,7 +623,7 @@ TEST(a_capacity_may_omit_unhealthy_cards)
         const char *mem, *cards;
         int64_t drift;
     } cases[] = {{"30", "2", 0}, {"45", "3", 0}, {"45", "2", 0},
-                 {"46", "3", 1}, {"29", "1", 2}, {"0", "0", 0}};
+                 {"46", "3", 1}, {"29", "1", 2}, {"0", "0", 2}};
     start_gib();
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'uuid':'GPU-NEW'},"
@@ -638,7 +690,8 @@ TEST(a_departure_hides_only_the_card_of_the_pod_list)
     CARD_HAS(1, withheld_mib, 6976);
 }
 
-/* Two containers of a pod on a card, one of which is measured in part. */
+/* Two containers of a pod on a card, one of which is measured in part and held by the driver
+ * alone. */
 TEST(what_a_pod_uses_of_a_card)
 {
     struct ledger_use use;
@@ -646,19 +699,23 @@ TEST(what_a_pod_uses_of_a_card)
             "'totalMemory':16000,'uuid':'GPU-0'},{'id':1,'health':'Healthy',"
             "'totalMemory':16000,'uuid':'GPU-1'}],'podList':["
             "{'namespace':'default','name':'pod-p','container':'a','usage':["
-            "{'uuid':'GPU-0','usedMemory':100,'utilization':60},"
-            "{'uuid':'GPU-1','usedMemory':5}]},"
+            "{'uuid':'GPU-0','usedMemory':100,'utilization':60,"
+            "'enforcedBy':['library','driver']},"
+            "{'uuid':'GPU-1','usedMemory':5,'enforcedBy':[]}]},"
             "{'namespace':'default','name':'pod-p','container':'b','usage':["
-            "{'uuid':'GPU-0','usedMemory':30,'utilization':70}]},"
+            "{'uuid':'GPU-0','usedMemory':30,'utilization':70,"
+            "'enforcedBy':['driver']}]},"
             "{'namespace':'d','name':'other','container':'b','usage':["
             "{'uuid':'GPU-0','usedMemory':7,'utilization':1}]}]}}");
     struct ledger_pod *p = place("p", 8000, "n1", 0, "GPU-0");
     ck_assert(ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));
     ck_assert_int_eq(use.used_mib, 130);
     ck_assert_int_eq(use.sm_percent, 100);
+    ck_assert_uint_eq(use.enforced_by, SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER);
     ck_assert(ledger_pod_use(node("n1"), p, &node("n1")->cards[1], &use));
     ck_assert_int_eq(use.used_mib, 5);
     ck_assert_int_eq(use.sm_percent, -1);
+    ck_assert_uint_eq(use.enforced_by, SCV_ISOLATION_KNOWN);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
             "'totalMemory':16000,'uuid':'GPU-0'}]}}");
     ck_assert(!ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));

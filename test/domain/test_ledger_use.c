@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/use_sample.h"
+#include "domain/diagnosis.h"
 
 /*
  * Whose memory of a card is used: processes without a promise, pods inside their promises,
@@ -29,10 +30,10 @@ static void ck_seen(struct sample *s, int i, long outside, long overuse)
     ck_card(i, outside, overuse);
 }
 
-static int64_t drift(enum ledger_drift kind)
+static int64_t drift(enum drift kind)
 {
     int64_t counts[DRIFTS] = {0};
-    ledger_node_drift(ledger, ledger_node_find(ledger, SPAN("n1")), counts);
+    diagnosis_count(ledger, ledger_node_find(ledger, SPAN("n1")), counts);
     return counts[kind];
 }
 

@@ -173,12 +173,15 @@ TEST(an_scv_survives_a_round_trip)
     struct scv s = object_scv_all(&arena, golden("full.json"));
     ck_assert_int_eq(s.update_interval_ms, 1000);
     ck_assert_span_eq(s.driver_version, "535.129.03");
+    ck_assert_uint_eq(s.isolation,
+                      SCV_ISOLATION_KNOWN | SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS);
     ck_assert_uint_eq(s.n_held, 1);
     ck_assert_span_eq(s.held[0].uuids[1], "GPU-3");
     ck_assert_int_eq(s.held[0].units, 4);
     ck_assert_uint_eq(s.held[0].n_uses, 2);
     ck_assert_int_eq(s.held[0].uses[0].promised_mib, 4096);
     ck_assert_int_eq(s.held[0].uses[1].used_mib, -1);
+    ck_assert_uint_eq(s.held[0].uses[1].enforced_by, SCV_ISOLATION_KNOWN);
     ck_assert_uint_eq(s.n_processes, 2);
     ck_assert(s.processes[0].unmapped && s.processes[0].pid == 812);
     ck_assert_span_eq(s.processes[0].name, "Xorg");
@@ -200,6 +203,8 @@ TEST(an_scv_survives_a_round_trip)
     ck_assert_uint_eq(s.uses[0].card, scv_hash(SPAN("GPU-0")));
     ck_assert_int_eq(s.uses[0].used_mib, 4100);
     ck_assert_int_eq(s.uses[0].sm_percent, 7);
+    ck_assert_uint_eq(s.uses[0].enforced_by,
+                      SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER | SCV_ISOLATION_LIBRARY);
     ck_assert_int_eq(s.uses[1].used_mib, -1);
     ck_assert_int_eq(s.uses[1].user, SCV_USER_NAME);
     ck_assert_uint_eq(s.uses[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
@@ -208,6 +213,7 @@ TEST(an_scv_survives_a_round_trip)
     ck_assert_uint_eq(s.uses[3].pod,
                       scv_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000b")));
     ck_assert_int_eq(s.uses[3].used_mib, 64);
+    ck_assert_uint_eq(s.uses[3].enforced_by, 0);
 }
 
 /* A wrong measurement must not take the cards of a node away. */
@@ -260,6 +266,10 @@ TEST(the_extender_rejects_invalid_values_that_it_uses)
         "'cardList':[{'clock':1099511627777}]",
         "'cardList':[{'core':true}]",
         "'cardList':[{'bandwidth':'1'}]",
+        "'isolation':'driver'",
+        "'isolation':{}",
+        "'isolation':[1]",
+        "'podList':[{'usage':[{'enforcedBy':'driver'}]}]",
     };
     array_items(c, wrong) {
         struct err err = {0};
@@ -286,6 +296,46 @@ TEST(the_extender_rejects_invalid_values_that_it_uses)
         quoted(&arena, "{'metadata':{'name':'n'},'status':{'podList':[%s]}}", many.p),
         &err);
     ck_assert_contains(err.msg, "more than 8192 containers");
+}
+
+TEST(an_scv_lists_what_the_node_can_enforce)
+{
+    enum { KNOWN = SCV_ISOLATION_KNOWN, LIBRARY = SCV_ISOLATION_LIBRARY };
+    static const struct {
+        const char *json, *written;
+        uint8_t bits;
+    } cases[] = {
+        {"{}", "{}", 0},
+        {"{'isolation':null}", "{}", 0},
+        {"{'isolation':[]}", "{'isolation':[]}", KNOWN},
+        {"{'isolation':['library']}", "{'isolation':['library']}", KNOWN | LIBRARY},
+        {"{'isolation':['mps','driver','mps']}", "{'isolation':['driver','mps']}",
+         KNOWN | SCV_ISOLATION_DRIVER | SCV_ISOLATION_MPS},
+        /* Words of a later version, and items without one. */
+        {"{'isolation':['Driver','','drive','limit',null]}", "{'isolation':[]}", KNOWN},
+        {"{'isolation':['\\u006cibrary']}", "{'isolation':['library']}", KNOWN | LIBRARY},
+        {"{'isolation':['mps'],'isolation':['library']}", "{'isolation':['library']}",
+         KNOWN | LIBRARY},
+    };
+    array_items(c, cases) {
+        cleanup_buf struct buf b = {0};
+        struct span text =
+            quoted(&arena, "{'metadata':{'name':'n'},'status':%s}", c->json);
+        struct scv s = object_scv(&arena, text);
+        ck_assert_uint_eq(s.isolation, c->bits);
+        s = object_scv_all(&arena, text);
+        ck_assert_uint_eq(s.isolation, c->bits);
+        scv_write_status(&b, &s);
+        ck_assert_span_eq(quoted(&arena, "%s", c->written), b.p);
+    }
+    cleanup_buf struct buf many = {0};
+    for (int i = 0; i < 100000; i++)
+        buf_adds(&many, "'x',");
+    struct scv s = object_scv(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'n'},'status':{'isolation':[%s'mps']}}",
+               many.p));
+    ck_assert_uint_eq(s.isolation, KNOWN | SCV_ISOLATION_MPS);
 }
 
 TEST(bandwidth_of_a_link)

@@ -80,9 +80,18 @@ TEST(fields_for_the_device_plugin_are_read)
                        "'},{'name':'" KEY_VISIBLE_DEVICES "','value':'all'},"
                        "{'name':'LD_PRELOAD','value':'x'}],"
                        "'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}},"
-                       "{'name':'ours','env':[{'name':'A','value':'" KEY_VISIBLE_DEVICES
-                       "'}],'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]}}"));
+                       "{'name':'ours','securityContext':{'privileged':true},'env':[{'"
+                       "name':'A','value':'" KEY_VISIBLE_DEVICES
+                       "'}],'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]},"
+                       "'status':{'containerStatuses':["
+                       "{'name':'own','state':{'waiting':{},'running':null},"
+                       "'lastState':{'running':{}}},"
+                       "{'name':'ours','state':{'running':{"
+                       "'startedAt':'2026-11-28T00:00:07Z'}}}]}}"));
     ck_assert_uint_eq(pod.n_containers, 2);
+    ck_assert(!pod.containers[0].privileged && !pod.containers[0].started_s);
+    ck_assert(pod.containers[1].privileged);
+    ck_assert_int_eq(pod.containers[1].started_s, 1795824007);
     ck_assert_span_eq(pod.containers[0].name, "own");
     ck_assert(pod.containers[0].own_devices && pod.containers[0].own_preload);
     ck_assert_span_eq(pod.containers[1].name, "ours");
@@ -93,6 +102,24 @@ TEST(fields_for_the_device_plugin_are_read)
     pod = object_pod(&arena, quoted(&arena, "{'metadata':{'name':'p'}}"));
     ck_assert(!pod.mirror);
     ck_assert_ptr_null(pod.assigned.p);
+}
+
+TEST(a_container_that_does_not_say_since_when_it_runs_is_not_known_to_run)
+{
+    static const char *const cases[] = {
+        "{}", "{'startedAt':null}", "{'startedAt':''}", "{'startedAt':'x'}", "null",
+    };
+    array_items(running, cases) {
+        struct pod pod = object_pod(
+            &arena, quoted(&arena,
+                           "{'metadata':{'name':'p'},'spec':{'containers':[{'name':'c',"
+                           "'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]},"
+                           "'status':{'containerStatuses':[{'name':'c',"
+                           "'state':{'running':%s}}]}}",
+                           *running));
+        ck_assert_uint_eq(pod.n_containers, 1);
+        ck_assert_int_eq(pod.containers[0].started_s, 0);
+    }
 }
 
 static bool prefers(const char *spec)

@@ -8,6 +8,7 @@ static struct arena arena;
 static const struct request_rules gib = {.unit_mib = 1024};
 
 #define LABELS(members) ",'labels':{" members "}"
+#define NOTE(key, text) ",'annotations':{'" key "':'" text "'}"
 #define MODEL(text)     ",'annotations':{'" KEY_GPU_MODEL "':'" text "'}"
 
 /* A pod made of parts: "a4" an app container of 4 units, "s" a sidecar, "i" an init
@@ -190,6 +191,155 @@ TEST(compute_is_a_share_of_the_cards_of_the_memory)
     }
 }
 
+/* In `containers` S is gpu-share, M gpu-mem, C compute, N a count; `notes` are annotations. */
+static struct pod slots_pod(const char *notes, const char *containers)
+{
+    static const struct {
+        const char *letter, *key;
+    } keys[] = {{"S'", KEY_GPU_SHARE "'"},
+                {"M'", KEY_GPU_MEM "'"},
+                {"C'", KEY_GPU_CORE "'"},
+                {"N'", KEY_GPU_COUNT "'"},
+                {"G'", KEY_NVIDIA_GPU "'"}};
+    cleanup_buf struct buf b = {0};
+    for (const char *at = containers; *at;) {
+        size_t k = 0;
+        while (k < ARRAY_LEN(keys) && strncmp(at, keys[k].letter, 2) != 0)
+            k++;
+        if (k < ARRAY_LEN(keys))
+            buf_adds(&b, keys[k].key);
+        else
+            buf_addc(&b, *at);
+        at += k < ARRAY_LEN(keys) ? 2 : 1;
+    }
+    return object_pod(
+        &arena, quoted(&arena, "{'metadata':{'name':'p','annotations':{%s}},'spec':{%s}}",
+                       notes, b.p));
+}
+
+#define MEMORY(text)  "'" KEY_MEMORY "':'" text "'"
+#define HAS(limits)   "{'resources':{'limits':{" limits "}}}"
+#define SIDECAR_OF(n) "{'restartPolicy':'Always','resources':{'limits':{'S':'" n "'}}}"
+#define APPS(list)    "'containers':[" list "]"
+#define ONE_SLOT      APPS(HAS("'S':'1'"))
+#define BEFORE(list)  ",'initContainers':[" list "]"
+
+TEST(slots_have_memory_in_mib_or_percent)
+{
+    static const struct {
+        const char *notes, *containers;
+        uint32_t cards, slots, percent, core;
+        int64_t mib, part; /* of each container, on all cards */
+    } cases[] = {
+        {MEMORY("6Gi"), ONE_SLOT, 1, 1, 0, 0, 6144, 6144},
+        {MEMORY(" 6144Mi "), ONE_SLOT, 1, 1, 0, 0, 6144, 6144},
+        {MEMORY("1.5Gi"), ONE_SLOT, 1, 1, 0, 0, 1536, 1536},
+        {MEMORY("1048576"), ONE_SLOT, 1, 1, 0, 0, 1, 1},
+        {MEMORY("6Gi"), APPS(HAS("'S':'3'")), 3, 1, 0, 0, 6144, 3 * 6144},
+        {MEMORY("6Gi"), APPS(HAS("'S':'2'")) ",'x':0", 2, 1, 0, 0, 6144, 2 * 6144},
+        {MEMORY("50%"), ONE_SLOT, 1, 1, 50, 0, 0, 0},
+        {MEMORY("1%"), APPS(HAS("'S':'2'")), 2, 1, 1, 0, 0, 0},
+        {MEMORY("100%"), ONE_SLOT, 1, 1, 100, 0, 0, 0},
+        /* All containers of the pod share it. What is over is no container's. */
+        {MEMORY("100Mi"), APPS(HAS("'S':'2'") "," HAS("'S':'2'") "," HAS("'S':'2'")), 2,
+         3, 0, 0, 100, 66},
+        {MEMORY("8Gi"), ONE_SLOT BEFORE(HAS("'S':'1'")), 1, 1, 0, 0, 8192, 8192},
+        {MEMORY("8Gi"), ONE_SLOT BEFORE(SIDECAR_OF("1") "," HAS("'S':'1'")), 1, 2, 0, 0,
+         8192, 4096},
+        {MEMORY("8Gi"), APPS(HAS("'S':'2','C':'60'")), 2, 1, 0, 30, 8192, 2 * 8192},
+        {MEMORY("8Gi") ",'" KEY_GPU_COUNT "':'2'", APPS(HAS("'S':'2'")), 2, 1, 0, 0, 8192,
+         2 * 8192},
+    };
+    array_indices(i, cases) {
+        struct pod pod = slots_pod(cases[i].notes, cases[i].containers);
+        struct request r = object_request(&arena, &pod, 1024);
+        ck_assert_int_eq(r.kind, REQUEST_MEMORY);
+        ck_assert_msg(r.cards == cases[i].cards && r.slots == cases[i].slots &&
+                          r.percent == cases[i].percent && r.core == cases[i].core,
+                      "case %zu: %u %u %u %u", i, r.cards, r.slots, r.percent, r.core);
+        ck_assert_msg(r.mib_per_card == cases[i].mib, "case %zu", i);
+        ck_assert_int_eq(r.units, r.mib_per_card * r.cards);
+        ck_assert_uint_ge(r.n_parts, 1);
+        for (size_t k = 0; k < r.n_parts; k++)
+            ck_assert_msg(r.parts[k].amount == cases[i].part, "case %zu: %lld", i,
+                          (long long)r.parts[k].amount);
+    }
+    struct pod pod = slots_pod(MEMORY("30%"), APPS(HAS("'S':'2'") "," HAS("'S':'2'")));
+    struct request r = object_request(&arena, &pod, 1024);
+    ck_assert_int_eq(request_mib(&r, 1001), 300);
+    ck_assert_int_eq(request_amount(&r, &(struct card_kind){.total_mib = 1001}), 300);
+    ck_assert_int_eq(request_amount(&r, &card_kind_unknown), -1);
+    ck_assert_int_eq(request_amount(&r, &(struct card_kind){.total_mib = 5}), -1);
+    request_settle(&r, 301);
+    ck_assert(r.units == 602 && r.percent == 0 && r.parts[1].amount == 300);
+}
+
+TEST(invalid_slots_are_refused)
+{
+#define NO_MEMORY " is not memory in whole MiB, such as 6Gi or 6144Mi, and no percentage"
+    static const struct {
+        const char *notes, *containers, *says;
+    } cases[] = {
+        {"", ONE_SLOT, "limit " KEY_GPU_SHARE " without annotation " KEY_MEMORY},
+        {MEMORY(""), ONE_SLOT, "annotation " KEY_MEMORY ": \"\"" NO_MEMORY},
+        {MEMORY("0"), ONE_SLOT, "annotation " KEY_MEMORY ": \"0\"" NO_MEMORY},
+        {MEMORY("0%"), ONE_SLOT, "annotation " KEY_MEMORY ": \"0%\"" NO_MEMORY},
+        {MEMORY("101%"), ONE_SLOT, "annotation " KEY_MEMORY ": \"101%\"" NO_MEMORY},
+        {MEMORY("-1%"), ONE_SLOT, "annotation " KEY_MEMORY ": \"-1%\"" NO_MEMORY},
+        {MEMORY("1.5%"), ONE_SLOT, "annotation " KEY_MEMORY ": \"1.5%\"" NO_MEMORY},
+        {MEMORY("%"), ONE_SLOT, "annotation " KEY_MEMORY ": \"%\"" NO_MEMORY},
+        {MEMORY("-6Gi"), ONE_SLOT, "annotation " KEY_MEMORY ": \"-6Gi\"" NO_MEMORY},
+        {MEMORY("6"), ONE_SLOT, "annotation " KEY_MEMORY ": \"6\"" NO_MEMORY},
+        {MEMORY("6G"), ONE_SLOT, "annotation " KEY_MEMORY ": \"6G\"" NO_MEMORY},
+        {MEMORY("6GiB"), ONE_SLOT, "annotation " KEY_MEMORY ": \"6GiB\"" NO_MEMORY},
+        {MEMORY("6 Gi"), ONE_SLOT, "annotation " KEY_MEMORY ": \"6 Gi\"" NO_MEMORY},
+        {MEMORY("7Ei"), ONE_SLOT, "annotation " KEY_MEMORY ": \"7Ei\"" NO_MEMORY},
+        {MEMORY("99Ei"), ONE_SLOT, "annotation " KEY_MEMORY ": \"99Ei\"" NO_MEMORY},
+        {MEMORY("6Gi"), APPS(HAS("'x':'1'")),
+         "annotation " KEY_MEMORY " without limit " KEY_GPU_SHARE},
+        {MEMORY("6Gi"), APPS(HAS("'M':'1'")),
+         "annotation " KEY_MEMORY " without limit " KEY_GPU_SHARE},
+        {MEMORY("6Gi"), APPS(HAS("'S':'0'")),
+         "annotation " KEY_MEMORY " without limit " KEY_GPU_SHARE},
+        {MEMORY("6Gi"), APPS(HAS("'S':'1','M':'1'")),
+         "limits of both " KEY_GPU_MEM " and " KEY_GPU_SHARE " in one pod"},
+        {MEMORY("6Gi"), APPS(HAS("'S':'1'") "," HAS("'N':'1'")),
+         "limits of both " KEY_GPU_COUNT " and " KEY_GPU_SHARE " in one pod"},
+        {MEMORY("6Gi"), APPS(HAS("'S':'1','G':'1'")),
+         "limits of both " KEY_NVIDIA_GPU " and " KEY_GPU_SHARE " in one pod"},
+        {MEMORY("6Gi"), APPS(HAS("'S':'1'") "," HAS("'S':'2'")),
+         "container 1: limit " KEY_GPU_SHARE
+         ": 2 cards, and another container has 1: all memory of a pod is on the same"},
+        {MEMORY("6Gi"), ONE_SLOT BEFORE(HAS("'S':'2'")),
+         "init container 0: limit " KEY_GPU_SHARE ": 2 cards, and another container"},
+        {MEMORY("6Gi"), APPS(HAS("'S':'65'")),
+         "limit " KEY_GPU_SHARE ": 65 cards exceed the limit of 64 per pod"},
+        {MEMORY("6Gi"), APPS(HAS("'S':'-1'")), "container 0: limit " KEY_GPU_SHARE},
+        {MEMORY("1Mi"), APPS(HAS("'S':'1'") "," HAS("'S':'1'")),
+         "annotation " KEY_MEMORY ": 1 MiB for 2 containers"},
+        {MEMORY("6Gi"), APPS(HAS("'S':'1'") "," HAS("'C':'5'")),
+         "container 1: limit " KEY_GPU_CORE " without limit " KEY_GPU_SHARE},
+        {MEMORY("6Gi") ",'" KEY_GPU_COUNT "':'2'", ONE_SLOT,
+         KEY_GPU_COUNT " is 2, but limit " KEY_GPU_SHARE " is 1"},
+    };
+    array_indices(i, cases) {
+        struct pod pod = slots_pod(cases[i].notes, cases[i].containers);
+        struct request r;
+        struct err err = {0};
+        ck_assert_msg(request_of(&pod, &gib, &arena, &r, &err) == -1, "case %zu", i);
+        ck_assert_msg(strstr(err.msg, cases[i].says) == err.msg, "case %zu: \"%s\"", i,
+                      err.msg);
+        ck_assert_int_eq(r.kind, REQUEST_NONE);
+    }
+    struct pod pod = make("", LABELS("'" KEY_SCV_MEMORY "':'5'"));
+    struct pod slots = slots_pod(MEMORY("6Gi"), ONE_SLOT);
+    struct err err = {0};
+    struct request r;
+    slots.scv_memory = pod.scv_memory;
+    ck_assert_int_eq(request_of(&slots, &gib, &arena, &r, &err), -1);
+    ck_assert_str_eq(err.msg, "label " KEY_SCV_MEMORY " beside limit " KEY_GPU_SHARE);
+}
+
 TEST(the_placement_policy_is_read)
 {
     struct pod pod = make("a1", ",'annotations':{'" KEY_PLACEMENT "':'spread'}");
@@ -228,6 +378,47 @@ TEST(connections_are_demanded_preferred_or_ignored)
         ck_assert_uint_eq(r.ignores_links, c->ignores);
         ck_assert_uint_eq(r.min_link, c->least);
     }
+}
+
+#define ISOLATION(text)                                                                  \
+    "annotation gpushare/isolation: \"" text                                             \
+    "\" is not driver, limit, limit-env, limit-file, mps or none"
+
+TEST(isolation_is_what_the_node_needs)
+{
+    enum { DRIVER = SCV_ISOLATION_DRIVER, LIBRARY = SCV_ISOLATION_LIBRARY };
+    static const struct {
+        const char *parts, *meta;
+        uint8_t needs;
+        const char *text;
+    } cases[] = {
+        {"a4", "", 0, "4 GiB"},
+        {"a4", NOTE(KEY_ISOLATION, "none"), 0, "4 GiB"},
+        {"a4", NOTE(KEY_ISOLATION, "driver"), DRIVER, "4 GiB, memory isolated by driver"},
+        {"a4", NOTE(KEY_ISOLATION, "limit"), DRIVER | LIBRARY,
+         "4 GiB, memory isolated by driver or library"},
+        {"a4", NOTE(KEY_ISOLATION, "limit-env"), LIBRARY,
+         "4 GiB, memory isolated by library"},
+        {"a4", NOTE(KEY_ISOLATION, "limit-file"), LIBRARY,
+         "4 GiB, memory isolated by library"},
+        {"a4", NOTE(KEY_ISOLATION, "mps"), SCV_ISOLATION_MPS,
+         "4 GiB, memory isolated by mps"},
+        /* Nobody else is on a whole card. */
+        {"A1", NOTE(KEY_ISOLATION, "driver"), 0, "1 whole card"},
+        {"A1", NOTE(KEY_ISOLATION, "mps"), 0, "1 whole card"},
+        {"*a1", NOTE(KEY_ISOLATION, "driver"), 0, "1 nvidia.com/gpu"},
+        {"", NOTE(KEY_ISOLATION, "driver"), 0, "nothing"},
+    };
+    array_items(c, cases)
+        for (int bound = 0; bound < 2; bound++) {
+            struct pod pod = make(c->parts, c->meta);
+            cleanup_buf struct buf text = {0};
+            pod.node = bound ? SPAN("n1") : (struct span){0};
+            struct request r = object_request(&arena, &pod, 1024);
+            ck_assert_uint_eq(r.isolation, c->needs);
+            request_write(&text, &r, 1024);
+            ck_assert_str_eq(text.p, c->text);
+        }
 }
 
 TEST(invalid_requests_are_rejected_with_the_reason)
@@ -269,6 +460,19 @@ TEST(invalid_requests_are_rejected_with_the_reason)
          "annotation gpushare/min-link: the kubelet chooses the cards of nvidia.com/gpu"},
         {"A4", ",'annotations':{'" KEY_TOPOLOGY "':'all'}",
          "annotation gpushare/topology: \"all\" is not none or gang"},
+        {"A4", NOTE(KEY_TOPOLOGY, "gang"),
+         "annotation gpushare/topology: \"gang\", but the pod names no gang"},
+        {"*a1", NOTE(KEY_GANG_MINIMUM, "four"),
+         "annotation gpushare/gang-minimum: \"four\" is not a number of members "
+         "(1..2147483647)"},
+        {"",
+         LABELS("'scv/number':'1'") ",'annotations':{'" KEY_VOLCANO_GROUP "':'My Job'}",
+         "annotation scheduling.volcano.sh/group-name: \"My Job\" cannot be a name"},
+        {"a4", NOTE(KEY_ISOLATION, "limits"), ISOLATION("limits")},
+        {"a4", NOTE(KEY_ISOLATION, ""), ISOLATION("")},
+        {"A1", NOTE(KEY_ISOLATION, "None"), ISOLATION("None")},
+        {"*a1", NOTE(KEY_ISOLATION, "true"), ISOLATION("true")},
+        {"a4", NOTE(KEY_ISOLATION, "limit "), ISOLATION("limit ")},
         {"A65", "", "65 whole cards exceed the limit of 64 per pod"},
         {"A1 *a1", "",
          "limits of both aliyun.com/gpu-count and nvidia.com/gpu in one pod"},
@@ -311,6 +515,43 @@ TEST(invalid_requests_are_rejected_with_the_reason)
     }
 }
 
+/* What is read before the bind alone changes nothing of a pod that runs. */
+TEST(a_bound_pod_is_not_invalid_by_its_gang_or_isolation)
+{
+    static const char *const notes[] = {
+        NOTE(KEY_ISOLATION, "limits"),
+        NOTE(KEY_GANG_MINIMUM, "four"),
+        NOTE(KEY_TOPOLOGY, "gang"),
+        NOTE(KEY_VOLCANO_GROUP, "My Job"),
+    };
+    array_items(note, notes) {
+        struct pod pod = make("a4", *note);
+        struct request r;
+        struct err err = {0};
+        ck_assert_int_eq(request_of(&pod, &gib, &arena, &r, NULL), -1);
+        pod.node = SPAN("n1");
+        ck_assert_msg(!request_of(&pod, &gib, &arena, &r, &err), "%s", err.msg);
+        ck_assert_int_eq(r.units, 4);
+    }
+}
+
+/* Nor one that requests nothing of ours: other schedulers have rules of their own. */
+TEST(a_pod_without_gpus_is_not_invalid_by_its_gang_or_isolation)
+{
+    struct pod pod = make("", NOTE(KEY_VOLCANO_GROUP, "My Job"));
+    struct request r;
+    struct err err = {0};
+    ck_assert_msg(!request_of(&pod, &gib, &arena, &r, &err), "%s", err.msg);
+}
+
+static bool accepts(const struct request *r, const char *model, const char *profile,
+                    int64_t clock_mhz)
+{
+    return request_accepts_card(r, &(struct card_kind){.model = span_of(model),
+                                                       .profile = span_of(profile),
+                                                       .spec.clock_mhz = clock_mhz});
+}
+
 TEST(models_and_clocks_select_cards)
 {
     static const struct {
@@ -337,17 +578,17 @@ TEST(models_and_clocks_select_cards)
             struct pod pod = make(*part, cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
             ck_assert_int_eq(request_is_selective(&r), i > 0);
-            ck_assert_msg(request_accepts_card(&r, span_of(cases[i].model), SPAN(""),
-                                               cases[i].clock) == cases[i].suits,
+            ck_assert_msg(accepts(&r, cases[i].model, "", cases[i].clock) ==
+                              cases[i].suits,
                           "case %zu", i);
         }
     const struct request_rules exact = {.unit_mib = 1, .clock_exact = true};
     struct pod pod = make("a1", LABELS("'scv/clock':'5001'"));
     struct request r;
     ck_assert_int_eq(request_of(&pod, &exact, &arena, &r, NULL), 0);
-    ck_assert(request_accepts_card(&r, SPAN(""), SPAN(""), 5001));
-    ck_assert(!request_accepts_card(&r, SPAN(""), SPAN(""), 5002));
-    ck_assert(!request_accepts_card(&r, SPAN(""), SPAN(""), 5000));
+    ck_assert(accepts(&r, "", "", 5001));
+    ck_assert(!accepts(&r, "", "", 5002));
+    ck_assert(!accepts(&r, "", "", 5000));
 }
 
 TEST(instances_are_taken_by_name)
@@ -373,11 +614,11 @@ TEST(instances_are_taken_by_name)
         {{.kind = REQUEST_MEMORY, .cards = 1, .clock_mhz = 2}, false},
     };
     array_indices(i, cases)
-        ck_assert_msg(request_accepts_card(&cases[i].r, SPAN("A100 MIG 1g.10gb"),
-                                           SPAN("1g.10gb"), 1) == cases[i].suits,
+        ck_assert_msg(accepts(&cases[i].r, "A100 MIG 1g.10gb", "1g.10gb", 1) ==
+                          cases[i].suits,
                       "case %zu", i);
     /* A profile names no full card. */
-    ck_assert(!request_accepts_card(&cases[5].r, SPAN("A100"), SPAN(""), 1));
+    ck_assert(!accepts(&cases[5].r, "A100", "", 1));
 }
 
 TEST(different_requests_are_not_equal)
@@ -399,6 +640,9 @@ TEST(different_requests_are_not_equal)
         {"a8", ",'annotations':{'" KEY_TOPOLOGY "':'none'}"},
         {"A8", LINKS("NV")},
         {"A8", LINKS("PIX")},
+        {"a8", NOTE(KEY_ISOLATION, "driver")},
+        {"a8", NOTE(KEY_ISOLATION, "limit")},
+        {"a8", NOTE(KEY_ISOLATION, "mps")},
     };
     array_indices(i, different)
         array_indices(k, different) {

@@ -170,15 +170,17 @@ static void add_device(const char *driver, const char *name, unsigned minor)
                   "mknod %s: %m", path);
 }
 
-/* A library of the driver, which is the fake NVML, and its link. */
-static void add_library(const char *driver, const char *name)
+/* The libraries of the driver, each of which is the fake NVML, and their links. */
+static void add_libraries(const char *driver, const char *version, const char *nvml)
 {
-    lib_output(
-        0, ARGV("cp", node_nvml(),
-                lib_fmt("%s" DRIVER_LIBRARIES "/%s.so." DRIVER_VERSION, driver, name)));
-    ck_assert_int_eq(symlink(lib_fmt("%s.so." DRIVER_VERSION, name),
-                             lib_fmt("%s" DRIVER_LIBRARIES "/%s.so.1", driver, name)),
-                     0);
+    static const char *const names[] = {"libcuda", "libnvidia-ml"};
+    array_items(name, names) {
+        const char *file = lib_fmt("%s.so.%s", *name, version);
+        lib_output(0,
+                   ARGV("cp", nvml, lib_fmt("%s" DRIVER_LIBRARIES "/%s", driver, file)));
+        ck_assert_int_eq(
+            symlink(file, lib_fmt("%s" DRIVER_LIBRARIES "/%s.so.1", driver, *name)), 0);
+    }
 }
 
 char *inside_make_driver(void)
@@ -195,8 +197,17 @@ char *inside_make_driver(void)
         add_device(driver, lib_fmt("nvidia-caps/nvidia-cap%u", i), i);
     add_device(driver, "nvidia-uvm", 254);
     add_device(driver, "nvidiactl", 255);
-    add_library(driver, "libcuda");
-    add_library(driver, "libnvidia-ml");
+    add_libraries(driver, DRIVER_VERSION, node_nvml());
     temp_write(driver, "usr/bin/nvidia-smi", "");
     return driver;
+}
+
+void inside_change_driver(const char *version, const char *nvml)
+{
+    const char *driver = inside_make_driver();
+    const char *const *file = lib_glob(lib_fmt("%s" DRIVER_LIBRARIES "/*", driver));
+    for (; *file; file++)
+        ck_assert_int_eq(unlink(*file), 0);
+    add_libraries(driver, version, nvml);
+    node_set_driver(version);
 }

@@ -44,3 +44,5 @@ enum { INSIDE_CAPS = 4 };
 
 /* Makes it unless an earlier test of the suite has. Returns its path, kept. */
 char *inside_make_driver(void);
+/* Its libraries, and NVML, are those of this driver from now on. `nvml`: the library. */
+void inside_change_driver(const char *version, const char *nvml);

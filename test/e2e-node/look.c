@@ -183,7 +183,7 @@ void look_tell(void)
 
 /* -- all sides, while nothing changes -- */
 
-/* {uid: {uuid: units}}. */
+/* {uid: {uuid: MiB}}. */
 static json_t *ledger(void)
 {
     json_t *all = lib_own(json_object()), *card, *pod;
@@ -193,7 +193,7 @@ static json_t *ledger(void)
             if (!json_object_get(all, uid))
                 json_object_set_new(all, uid, json_object());
             json_object_set(json_object_get(all, uid), lib_str(card, "uuid"),
-                            lib_at(pod, "usedGPU"));
+                            lib_at(pod, "mib"));
         }
     }
     return all;
@@ -227,6 +227,15 @@ static json_t *promised(const json_t *pod, size_t container)
         json_object_set(cards, node_cards[i].uuid, units);
     }
     return cards;
+}
+
+static json_int_t sum(const json_t *cards)
+{
+    const char *uuid;
+    json_t *v;
+    json_int_t sum = 0;
+    json_object_foreach((json_t *)cards, uuid, v) sum += json_integer_value(v);
+    return sum;
 }
 
 static void variable_is(const char *who, const char *log, const char *name,
@@ -283,10 +292,13 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     }
     compare_container(who, ids, log);
     want = promised(pod, i);
-    ck_assert_msg(strcmp(resource, "gpu-count") == 0 ? has_same_keys(cards, want)
-                                                     : json_equal(cards, want),
+    ck_assert_msg(strcmp(resource, "gpu-mem") == 0 ? json_equal(cards, want)
+                                                   : has_same_keys(cards, want),
                   "WRONG CARD: container %s holds %s, promised are %s", who,
                   lib_text(cards, ""), lib_text(want, ""));
+    if (strcmp(resource, "gpu-count") != 0)
+        variable_is(who, log, "ALIYUN_COM_GPU_MEM_CONTAINER",
+                    lib_fmt("%lld", (long long)sum(want)));
     variable_is(who, log, "ALIYUN_COM_GPU_MEM_POD",
                 lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
 }
@@ -309,19 +321,18 @@ static void check_init(const json_t *pod, const json_t *container)
 
 static size_t check_pod(const json_t *pod, const json_t *held, const json_t *books)
 {
-    const char *name = lib_str(pod, "metadata.name"), *uuid,
+    const char *name = lib_str(pod, "metadata.name"),
                *notes = lib_annotation(pod, "gpushare/card-uuid");
     if (!*notes)
         return 0;
     const json_t *entry = json_object_get(books, lib_str(pod, "metadata.uid"));
-    json_t *v, *c;
+    json_t *c;
     size_t i, n = lib_size(pod, "spec.containers"), sidecars = 0;
-    json_int_t sum = 0;
     ck_assert_msg(has_same_keys(entry, set_of(notes)),
                   "the ledger has pod %s on %s, its annotations on %s", name,
                   lib_text(entry, ""), notes);
-    json_object_foreach((json_t *)entry, uuid, v) sum += json_integer_value(v);
-    ck_assert_int_eq(sum, atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD")));
+    ck_assert_int_eq(sum(entry), atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD")) *
+                                     atoi(lib_annotation(pod, "gpushare/memory-unit")));
     json_array_foreach(lib_at(pod, "spec.containers"), i, c)
         check_container(pod, i, c, held);
     lib_each(c, lib_at(pod, "spec.initContainers")) {

@@ -15,9 +15,9 @@ enum { PLUGIN_PORT = 12348 };
 
 const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8, 0, "2:3c,2:3d"},
-    {"GPU-22222222-0a0a-4b4b-8c8c-000000000002", 24, 0, "2:3b,2:3e"},
+    {"GPU-22222222-0a0a-4b4b-8c8c-000000000002", 16, 0, "2:3b,2:3e"},
     {"GPU-33333333-0a0a-4b4b-8c8c-000000000003", 16, 1, "2:3b,2:3e"},
-    {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48, 1, "2:3c,2:3d"},
+    {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 56, 1, "2:3c,2:3d"},
 };
 
 const char *const node_instances[NODE_INSTANCES] = {
@@ -27,15 +27,19 @@ const char *const node_instances[NODE_INSTANCES] = {
 
 /* In this test process. */
 static bool are_pods; /* scv-agent and the plugin */
+static bool are_one;  /* they are gpushare-node */
 static bool is_split; /* card NODE_SPLIT */
+static const char *driver = "535.129.03";
 
 /* -- the two daemons -- */
 
 char *node_built(const char *name)
 {
-    char *path = realpath(lib_built(name), NULL);
-    ck_assert_msg(path != NULL, "there is no %s", lib_built(name));
-    return lib_keep(path, free);
+    /* The name of a program may be a link, and says its mode. */
+    const char *dir = lib_keep(realpath(lib_built(""), NULL), free);
+    char *path = lib_fmt("%s/%s", dir, name);
+    ck_assert_msg(access(path, F_OK) == 0, "there is no %s", path);
+    return path;
 }
 
 char *node_nvml(void)
@@ -45,7 +49,7 @@ char *node_nvml(void)
 
 char *node_write_cards(const struct node_use *of_each)
 {
-    const char *text = "driver 535.129.03\ncuda 12020\n";
+    const char *text = lib_fmt("driver %s\ncuda 12020\n", driver);
     for (int i = 0; i < NODE_CARDS; i++) {
         const struct node_use use = of_each ? of_each[i] : (struct node_use){"", 0};
         long long total = (long long)node_cards[i].units << 30;
@@ -77,6 +81,23 @@ void node_split_card(void)
     node_write_cards(NULL);
 }
 
+void node_set_driver(const char *version)
+{
+    driver = version;
+    node_write_cards(NULL);
+}
+
+char *node_limits(void)
+{
+    return lib_fmt("%s/limits", cluster.dir);
+}
+
+const char *node_cgroups(void)
+{
+    static const char unified[] = "/sys/fs/cgroup/unified";
+    return access(unified, F_OK) == 0 ? unified : "/sys/fs/cgroup";
+}
+
 /* Both end with NULL; `more` may be empty. They outlive the test. */
 static void start_daemon(const char *program, const char *const *first,
                          const char *const *more)
@@ -84,7 +105,9 @@ static void start_daemon(const char *program, const char *const *first,
     char *name = lib_fmt("%s.kubeconfig", program);
     const char *argv[PROGRAM_ARGS] = {"env",
                                       lib_fmt("FAKE_NVML=%s/nvml", cluster.dir),
-                                      node_built(program),
+                                      lib_fmt("FAKE_LIMITS=%s", node_limits()),
+                                      lib_fmt("FAKE_CGROUP_ROOT=%s", node_cgroups()),
+                                      node_built(are_one ? "gpushare-node" : program),
                                       "--listen",
                                       "127.0.0.1",
                                       "--node-name",
@@ -95,9 +118,9 @@ static void start_daemon(const char *program, const char *const *first,
                                       lib_fmt("nvml:%s", node_nvml())};
     free(lib_kubeconfig(name, "https", cluster.api.port,
                         lib_fmt(", certificate-authority: \"%s\"", cluster_pki("ca.crt")),
-                        lib_fmt("token: \"%s\"", cluster_token_of(program, NODE))));
+                        lib_fmt("token: \"%s\"", cluster_token_of(PLUGIN, NODE))));
     temp_write(cluster.dir, name, lib_read(name));
-    program_args(argv, program_args(argv, 11, first), more);
+    program_args(argv, program_args(argv, 13, first), more);
     cluster_add_program(program, argv);
 }
 
@@ -194,6 +217,11 @@ int node_run(const char *const *args)
     return cluster_run(400, args);
 }
 
+void node_daemons_are_one(void)
+{
+    are_one = true;
+}
+
 void node_daemons_are_pods(void)
 {
     are_pods = true;
@@ -242,14 +270,19 @@ void node_wait_well(void)
 
 bool node_up(void)
 {
+    return node_up_with(NULL);
+}
+
+bool node_up_with(const char *const *more)
+{
     if (!node_decide("gpushare=true"))
         return false;
     node_write_cards(NULL);
     if (!cluster_runs("kubelet"))
         cluster_start("kubelet");
-    if (!cluster_runs(AGENT))
+    if (!are_one && !cluster_runs(AGENT))
         start_agent();
-    node_start_plugin(NULL);
+    node_start_plugin(more);
     node_wait_well();
     const json_t *held;
     lib_wait((held = look_held()) && json_object_size(held) == 0);

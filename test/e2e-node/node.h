@@ -22,8 +22,8 @@ extern const struct node_card {
     int units; /* GiB */
     int numa_node;
     const char *links;    /* as the fake NVML has them: a ring of the cards 0, 1, 3, 2 */
-} node_cards[NODE_CARDS]; /* by index; of different sizes */
-enum { NODE_UNITS = 8 + 24 + 16 + 48 };
+} node_cards[NODE_CARDS]; /* by index; 1 and 2 have one size */
+enum { NODE_UNITS = 8 + 16 + 16 + 56 };
 
 /* The instances that card NODE_SPLIT has in MIG mode, each with half of its memory. */
 enum { NODE_SPLIT = 2, NODE_INSTANCES = 2 };
@@ -36,6 +36,8 @@ void node_say(const char *why);
 /* Starts the kubelet at the first call, with these labels of its Node. False: this machine
  * cannot run it; the reason has been printed. */
 bool node_decide(const char *labels);
+/* Before node_up: the plugin is gpushare-node, and does scv-agent's task too. */
+void node_daemons_are_one(void);
 /* For tests in which scv-agent and the plugin are pods: use instead of node_up. */
 void node_daemons_are_pods(void);
 /* Writes the script of the fake NVML with the node's cards and what is used of them, which may
@@ -47,12 +49,18 @@ struct node_use {
 char *node_write_cards(const struct node_use *of_each);
 /* Puts card NODE_SPLIT into MIG mode, for the rest of the test. */
 void node_split_card(void);
+/* Which driver NVML has from now on in this test. Since 615 it limits memory for each cgroup, with
+ * its account in the file node_limits() (gpu/fake_limits.h), kept. */
+void node_set_driver(const char *version);
+char *node_limits(void);
+const char *node_cgroups(void);     /* the folder of cgroup v2 */
 char *node_built(const char *name); /* the full path of lib_built, kept */
 char *node_nvml(void);              /* path of the fake NVML library, kept */
 
 /* Begins a test: waits until all programs run, the Scv exists, the kubelet has the
  * resources, and no container holds a card. False: this machine cannot run containers. */
 bool node_up(void);
+bool node_up_with(const char *const *more); /* further options of the plugin */
 
 /* Kills "kubelet", "gpushare-device-plugin", "scv-agent" or "gpushare-extender" with SIGKILL
  * and starts it again. */

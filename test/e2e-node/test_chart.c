@@ -5,8 +5,8 @@
 #include "e2e-node/real.h"
 
 /*
- * The chart, installed as a user would on a cluster of one real node: extender, scv-agent
- * and device plugin are its own Deployment and DaemonSets, from our images.
+ * The chart, installed as a user would on a cluster of one real node: the extender and the program
+ * of the nodes are its own Deployment and DaemonSet, from our images.
  */
 
 #define KUBE_SYSTEM "/api/v1/namespaces/kube-system/"
@@ -21,11 +21,9 @@ enum { NODE_PORT = 32766 };
 #define LIBRARIES "/usr/lib/x86_64-linux-gnu"
 #endif
 
-static const char *const programs[] = {"gpushare-extender", "gpushare-device-plugin",
-                                       "scv-agent"};
+static const char *const programs[] = {"gpushare-extender", "gpushare-node"};
 static const char *const workloads[] = {"deployment/gpushare-schd-extender",
-                                        "daemonset/gpushare-device-plugin-ds",
-                                        "daemonset/scv-agent"};
+                                        "daemonset/gpushare-device-plugin-ds"};
 
 /* -- the machine -- */
 
@@ -58,15 +56,10 @@ static void write_values(const char *name, const char *nodes, const char *librar
     temp_write(cluster.dir, name, text.p);
 }
 
-static void import_images(void)
+static void import(const char *file)
 {
-    array_items(program, programs) {
-        struct err err = {0};
-        ck_assert_done(
-            real_import(
-                lib_built(lib_fmt("images/%s-" GPUSHARE_VERSION ".tar", *program)), &err),
-            err);
-    }
+    struct err err = {0};
+    ck_assert_done(real_import(file, &err), err);
 }
 
 /* Begins a test. False: not possible on this machine; the reason has been printed. */
@@ -85,7 +78,8 @@ static bool begin(void)
         temp_write(cluster.dir, "not-for-chart", "");
         return false;
     }
-    import_images();
+    array_items(program, programs)
+        import(lib_built(lib_fmt("images/%s-" GPUSHARE_VERSION ".tar", *program)));
     write_values("values.yaml", "", node_nvml());
     write_values(
         "host-values.yaml",
@@ -193,7 +187,8 @@ static void check_programs(void)
 {
     static const char query[] = KUBE_SYSTEM
         "pods?labelSelector=app%3Dgpushare&fieldSelector=status.phase%3DRunning";
-    lib_wait(count_items(query) == 3); /* the kubelet writes the status a moment later */
+    lib_wait(count_items(query) ==
+             ARRAY_LEN(workloads)); /* the kubelet writes the status a moment later */
     json_t *pod;
     lib_each(pod, cluster_list(query)) {
         const json_t *c = lib_at(pod, "status.containerStatuses.0");
@@ -245,7 +240,7 @@ TEST(what_the_chart_brings_gives_pods_their_cards)
     lib_wait(cluster_pod_metric(EXTENDER, 12346, "gpushare_ready") == 1 &&
              cluster_pod_metric(EXTENDER, 12346, "gpushare_pending_pods") == 1);
     lib_wait(node_metric("container_allocations") == 4);
-    lib_wait(cluster_pod_metric("scv-agent", 12347,
+    lib_wait(cluster_pod_metric("gpushare-device-plugin", 12347,
                                 "scv_agent_healthcheck{name=\"scv\"}") == 1);
     check_with_the_plugin();
     look_finish();
@@ -295,7 +290,7 @@ TEST(an_upgrade_leaves_alone_what_runs)
                        "--timeout", "90s"));
     int n = add_pods_during(&helm);
     free(program_end(&helm, 0));
-    cluster_report("helm upgrade, all three programs replaced", lib_now_ms() - begun);
+    cluster_report("helm upgrade, both programs replaced", lib_now_ms() - begun);
     wait_well();
     json_t *pod;
     lib_each(pod, old) /* none of them was left as it was */
@@ -309,6 +304,88 @@ TEST(an_upgrade_leaves_alone_what_runs)
     check_kept(before);
     oracle_check(&cluster.api);
     look_finish();
+}
+
+/* -- from 1.0.0, and back -- */
+
+static void rolled(const char *const *these, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        cluster_kubectl("-n", "kube-system", "rollout", "status", these[i], "--timeout",
+                        "90s");
+    node_wait_well();
+}
+
+/* At no time two plugins, each of which would take the kubelet's socket from the other. */
+static void check_one_plugin(void)
+{
+    json_t *pod;
+    size_t n = 0;
+    lib_each(pod, cluster_list(KUBE_SYSTEM
+                               "pods?labelSelector=component%3Dgpushare-device-plugin"))
+        n += !*lib_str(pod, "metadata.deletionTimestamp");
+    ck_assert_uint_le(n, 1);
+}
+
+/* Runs helm, and meanwhile adds pods and looks. */
+static void change(const char *const *words, json_t *before, int *n)
+{
+    struct program helm;
+    const char *argv[PROGRAM_ARGS] = {cluster_program("helm"), "--kubeconfig",
+                                      lib_fmt("%s/admin.kubeconfig", cluster.dir), "-n",
+                                      "kube-system"};
+    program_args(argv, 5, words);
+    program_start(&helm, lib_dir, argv);
+    while (program_runs(&helm)) {
+        oracle_check(&cluster.api);
+        check_one_plugin();
+        lib_pause();
+    }
+    free(program_end(&helm, 0));
+    node_scale("web", ++*n);
+    check_kept(before);
+}
+
+/* `make e2e-node FROM=REVISION` builds the images. */
+TEST(an_upgrade_from_1_0_0_leaves_alone_what_runs)
+{
+    static const char *const of_former[] = {"gpushare-extender", "gpushare-device-plugin",
+                                            "scv-agent"};
+    static const char *const former[] = {"deployment/gpushare-schd-extender",
+                                         "daemonset/gpushare-device-plugin-ds",
+                                         "daemonset/scv-agent"};
+    const char *images = getenv("FORMER_IMAGES");
+    int n = BEFORE;
+    if (!images || access(images, F_OK) != 0) {
+        node_say("no images of a former revision: make e2e-node FROM=REVISION");
+        return;
+    }
+    if (!begin())
+        return;
+    array_items(program, of_former)
+        import(lib_fmt("%s/%s-former.tar", images, *program));
+    helm("upgrade", "--install", "gpushare", "test/data/gpushare-1.0.0.tgz", "--values",
+         lib_fmt("%s/values.yaml", cluster.dir), "--set", "image.tag=former");
+    label_node();
+    rolled(former, ARRAY_LEN(former));
+    create_controllers();
+    json_t *before = remember();
+    const char *said = helm("history", "gpushare", "-o", "json");
+    const json_t *all = lib_parse(said, strlen(said));
+    const char *revision =
+        lib_text(json_array_get(all, json_array_size(all) - 1), "revision");
+    change(ARGV("upgrade", RELEASE, "--wait", "--timeout", "120s"), before, &n);
+    rolled(workloads, ARRAY_LEN(workloads));
+    node_wait_running((size_t)n + PAIRS);
+    change(ARGV("rollback", "gpushare", revision, "--wait", "--timeout", "120s"), before,
+           &n);
+    rolled(former, ARRAY_LEN(former));
+    node_wait_running((size_t)n + PAIRS);
+    ck_assert_uint_eq(look_check(), (size_t)n + 2 * PAIRS);
+    check_kept(before);
+    oracle_check(&cluster.api);
+    look_finish();
+    helm("uninstall", "gpushare", "--wait");
 }
 
 /* -- gone, and back -- */

@@ -58,8 +58,62 @@ TEST(four_cards_are_named_in_the_order_of_their_ring)
     ck_assert_str_eq(look_variable(log, "NVIDIA_VISIBLE_DEVICES"),
                      lib_fmt("%s,%s,%s,%s", node_cards[0].uuid, node_cards[1].uuid,
                              node_cards[3].uuid, node_cards[2].uuid));
-    ck_assert_str_eq(look_variable(log, "ALIYUN_COM_GPU_MEM_DEV"), "8,24,16,48");
+    ck_assert_str_eq(look_variable(log, "ALIYUN_COM_GPU_MEM_DEV"), "8,16,16,56");
     ck_assert_str_eq(look_variable(log, "GPUSHARE_NUMA_NODE"), "");
+    look_finish();
+}
+
+/* -- slots -- */
+
+static void create_slots(const char *name, const char *cards, const char *memory)
+{
+    const char *text = node_pod("none", name);
+    json_t *pod = lib_parse(text, strlen(text));
+    json_object_set_new(lib_at(pod, "metadata"), "annotations",
+                        json_pack("{s:s}", "gpushare/memory", memory));
+    json_object_set_new(lib_at(pod, "spec.containers.0.resources.limits"),
+                        "aliyun.com/gpu-share", json_string(cards));
+    peer_do(&cluster.api, "POST", CLUSTER_PODS, lib_text(pod, ""));
+}
+
+static void check_slots(const char *name, const char *promised)
+{
+    ck_assert_str_eq(
+        lib_annotation(cluster_pod(name), "scheduler.framework.gpushare.allocation"),
+        promised);
+}
+
+/* With two slots on each card. */
+TEST(slots_have_their_memory_and_are_free_after_their_pods)
+{
+    static const char *const halves = "{\"0\":{\"1\":8192,\"2\":8192}}",
+                             *const restarted[] = {"", "kubelet",
+                                                   "gpushare-device-plugin"};
+    if (!node_up_with(ARGV("--slots", "2")))
+        return;
+    create_slots("slot-p", "1", "6144Mi");
+    cluster_wait_running("slot-p");
+    node_create("equal", "equal-p"); /* fills the card */
+    create_slots("half-p", "2", "50%");
+    create_slots("other-p", "2", "50%");
+    array_items(program, restarted) {
+        if (**program)
+            node_kill(*program);
+        node_wait_well();
+        node_wait_running(4);
+        ck_assert_uint_eq(look_check(), 4);
+        check_slots("slot-p", "{\"0\":{\"0\":6144}}");
+        check_slots("equal-p", "{\"0\":{\"0\":2}}");
+        check_slots("half-p", halves);
+        check_slots("other-p", halves);
+    }
+    create_slots("next-p", "2", "50%");
+    cluster_wait_refused("next-p",
+                         "too few free slots of aliyun.com/gpu-share: GPU1,GPU2");
+    cluster_delete(CLUSTER_PODS "/half-p");
+    cluster_wait_running("next-p");
+    ck_assert_uint_eq(look_check(), 4);
+    check_slots("next-p", halves);
     look_finish();
 }
 

@@ -10,7 +10,7 @@
 
 /*
  * The device plugin where somebody else has been at the kubelet: a pod that no scheduler
- * has seen, and another plugin before it. (test/plugin and test/integration/test_plugin have
+ * has seen, and another plugin before it. (test/node and test/integration/test_plugin have
  * requests for ids that were not promised.)
  */
 

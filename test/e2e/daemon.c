@@ -2,6 +2,7 @@
 #include "e2e/daemon.h"
 
 #include "lib/attempt.h"
+#include "lib/network.h"
 #include "lib/yamlfile.h"
 
 char *daemon_kubeconfig(const char *component, struct peer **api)
@@ -42,8 +43,8 @@ void daemon_scheduler(struct program *p, const char *config, const char *user)
         json_object_del(extender, "enableHTTPS");
         json_object_del(extender, "tlsConfig");
         json_object_set_new(extender, "urlPrefix",
-                            json_sprintf("http://127.0.0.1:%u/gpushare-scheduler",
-                                         cluster.extender.verbs.port));
+                            json_sprintf("http://%s/gpushare-scheduler",
+                                         network_at(cluster.extender.verbs.port)));
     }
     temp_write(lib_dir, "scheduler.json", lib_text(all, ""));
     program_start(p, lib_dir,

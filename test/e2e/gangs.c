@@ -16,7 +16,8 @@ static void start_extender(void)
  * for `minimum` at once. */
 static void create(const struct gangs *g, const char *name, int members, int minimum)
 {
-    cluster_create(g->objects, "%s", g->object(name, minimum));
+    if (g->objects)
+        cluster_create(g->objects, "%s", g->object(name, minimum));
     for (int i = 0; i < members; i++)
         cluster_create_pod(lib_fmt("%s-%d", name, i), 10,
                            g->metadata ? g->metadata(name) : "", g->spec(name));
@@ -26,7 +27,8 @@ static void end(const struct gangs *g, const char *name, int members)
 {
     for (int i = 0; i < members; i++)
         cluster_delete(lib_fmt(CLUSTER_PODS "/%s-%d", name, i));
-    cluster_delete(lib_fmt("%s/%s", g->objects, name));
+    if (g->objects)
+        cluster_delete(lib_fmt("%s/%s", g->objects, name));
 }
 
 /* Creates it on two nodes with a card each. The extender has to know all members before it is

@@ -9,7 +9,8 @@
 
 /* How a gang is written. The strings are kept. */
 struct gangs {
-    const char *objects; /* path of the objects that say how large a gang is */
+    const char
+        *objects; /* path of the objects that say how large a gang is; NULL: none */
     char *(*object)(const char *name, int minimum);
     char *(*metadata)(
         const char *name); /* of a member, for cluster_create_pod; or NULL */

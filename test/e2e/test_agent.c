@@ -4,8 +4,9 @@
 #include "lib/attempt.h"
 
 /*
- * scv-agent under the real API server, with the permissions of manifests/scv-agent.yaml
- * and no others: it uses the token of the DaemonSet pod on the node.
+ * The publishing mode of gpushare-node under the real API server, with the permissions of
+ * manifests/node.yaml or scv-agent.yaml.example and no others: it uses the token of the DaemonSet
+ * pod on the node.
  */
 
 #define SCVS "/apis/core.run-linux.com/v1/scvs"
@@ -33,11 +34,16 @@ static bool scv_has(json_int_t free_mib)
 }
 
 /* On n1, until it has published both cards. */
-static void start(void)
+static void start_as(const char *component)
 {
-    agent_start_at(&agent, daemon_kubeconfig("scv-agent", &api), NULL,
+    agent_start_at(&agent, daemon_kubeconfig(component, &api), NULL,
                    ARGV("--lease-renew", "1s", "--lease-grace", "4s"));
     lib_wait(scv_has(30720));
+}
+
+static void start(void)
+{
+    start_as("gpushare-device-plugin");
 }
 
 static void stop(void)
@@ -102,32 +108,58 @@ TEST(a_removed_node_leaves_no_objects)
     "{\"apiVersion\":\"" group "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"" name \
     "\"}}"
 
-TEST(it_may_write_only_for_its_own_node)
+/* `who`: the account in the words of its policy. */
+static void check_refusals(const char *component, const char *who, const char *unbound)
 {
-    attempt_wait_policies();
     set_cards("0");
     cluster_create_node("n1", GPU_NODE, CARDS(15360, 15360));
     cluster_create_node("n2", GPU_NODE, CARDS(15360, 15360));
-    start();
+    start_as(component);
     cluster_create(SCVS, "%s", NEW("Scv", "core.run-linux.com/v1", "n2"));
     daemon_refused(api, "POST", SCVS, NEW("Scv", "core.run-linux.com/v1", "n3"),
-                   "scv-agent of node n1 may not write scvs n3");
+                   lib_fmt("%s of node n1 may not write scvs n3", who));
     daemon_refused(api, "PATCH", SCVS "/n2", "{\"status\":{\"cardNumber\":1}}",
-                   "scv-agent of node n1 may not write scvs n2");
+                   lib_fmt("%s of node n1 may not write scvs n2", who));
     daemon_refused(api, "POST", LEASES, NEW("Lease", "coordination.k8s.io/v1", "n2"),
-                   "scv-agent of node n1 may not write leases n2");
+                   lib_fmt("%s of node n1 may not write leases n2", who));
     /* It may not delete, and may not read other resources. */
     daemon_refused(api, "DELETE", SCVS "/n1", NULL, "forbidden");
     daemon_refused(api, "GET", "/api/v1/nodes", NULL, "forbidden");
-    daemon_refused(api, "GET", "/api/v1/namespaces/default/pods", NULL, "forbidden");
     daemon_refused(api, "GET", "/api/v1/namespaces/kube-system/secrets", NULL,
                    "forbidden");
     /* A token that is not bound to a pod has no node name. */
     struct peer other = *api;
-    other.authorization = lib_fmt("Bearer %s", cluster_token("scv-agent", NULL));
+    other.authorization = lib_fmt("Bearer %s", cluster_token(component, NULL));
     daemon_refused(&other, "POST", SCVS, NEW("Scv", "core.run-linux.com/v1", "n3"),
-                   "this token of scv-agent has no node name");
+                   unbound);
     stop();
+}
+
+TEST(it_may_write_only_for_its_own_node)
+{
+    attempt_wait_policies();
+    check_refusals("gpushare-device-plugin", "gpushare-node",
+                   "this token of the device plugin has no node name");
+}
+
+static bool is_limited(const struct peer *as)
+{
+    cleanup_buf struct buf reply = {0};
+    peer_call(as, "POST", SCVS "?dryRun=All", NEW("Scv", "core.run-linux.com/v1", "n9"),
+              &reply);
+    return strstr(reply.p, "this token of scv-agent has no node name") != NULL;
+}
+
+/* Beside another device plugin. Its account is another one, with fewer rights. */
+TEST(scv_agent_alone_has_its_own_account_and_policy)
+{
+    static const char file[] = "manifests/scv-agent.yaml.example";
+    cluster_kubectl("apply", "-f", file);
+    const struct peer *unbound = attempt_token(cluster_token("scv-agent", NULL));
+    lib_wait(is_limited(unbound));
+    check_refusals("scv-agent", "scv-agent", "this token of scv-agent has no node name");
+    daemon_refused(api, "GET", "/api/v1/namespaces/default/pods/p", NULL, "forbidden");
+    cluster_kubectl("delete", "-f", file);
 }
 
 CLUSTER_MAIN(120)

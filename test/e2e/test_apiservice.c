@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/cluster.h"
+#include "lib/network.h"
 #include "lib/tls.h"
 
 /*
@@ -59,7 +60,7 @@ static void apply_manifest(void)
 #define CURL(path, ...)                                                                  \
     ARGV("curl", "-sSN", "--noproxy", "*", "--cacert", cluster_pki("ca.crt"), "--cert",  \
          cluster_pki("admin.crt"), "--key", cluster_pki("admin.key"),                    \
-         lib_fmt("https://127.0.0.1:%u%s", cluster.api.port, path), __VA_ARGS__)
+         lib_fmt("https://%s%s", network_at(cluster.api.port), path), __VA_ARGS__)
 
 /* What alice gets, and the status. */
 static char *of_alice(void)
@@ -73,7 +74,8 @@ TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
     const char *dir = cluster_pki("");
     tls_make_ca(dir, "front");
     tls_make_cert(dir, "front", "front-proxy", "DNS:front-proxy.test");
-    tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVICE ".kube-system.svc");
+    tls_make_cert(dir, "ca", "server",
+                  "IP:127.0.0.1,IP:::1,DNS:" SERVICE ".kube-system.svc");
     give_the_api_server_a_front_proxy();
     start_extender();
     cluster_create_scv("n1", CARDS(16384, 16384));

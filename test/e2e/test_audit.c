@@ -64,20 +64,20 @@ TEST(the_extender)
 }
 
 /* A container that overuses its card is an Event. */
-TEST(scv_agent)
+TEST(publishing)
 {
     static struct overuse_node node;
     struct agent agent;
     overuse_node_start(&node, true);
     cluster_create_node("n1", GPU_NODE, CARDS(15360, 15360));
     agent_start_at(
-        &agent, daemon_kubeconfig("scv-agent", NULL), NULL,
+        &agent, daemon_kubeconfig("gpushare-device-plugin", NULL), NULL,
         ARGV("--lease-renew", "1s", "--lease-grace", "4s", OVERUSE_NODE_OPTIONS));
     lib_wait(peer_status(&cluster.api, SCVS "/n1") == 200);
     lib_wait(peer_status(&cluster.api, HEARTBEATS "/n1") == 200);
     lib_wait(program_wait_output(&agent.program, "container c uses 8192 MiB"));
     overuse_node_use(&node, 7);
-    audit_check("scv-agent");
+    audit_check("gpushare-device-plugin");
     agent_stop(&agent);
     overuse_node_stop(&node);
 }
@@ -96,7 +96,7 @@ static void allocate(struct kubelet *kubelet, const char *pod, bool right)
     ck_assert_int_eq(b.status, right ? GRPC_OK : GRPC_FAILED_PRECONDITION);
 }
 
-TEST(the_device_plugin)
+TEST(allocating)
 {
     static struct kubelet kubelet;
     struct plugin plugin;

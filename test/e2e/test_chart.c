@@ -7,6 +7,10 @@
  * accepts them without unknown fields. (helm in a cluster: test_helm.)
  */
 
+#define AGENT          "scv-agent"
+#define PLUGIN         "gpushare-device-plugin-ds"
+#define PLUGIN_ACCOUNT "gpushare-device-plugin"
+
 /* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
 static const char *const sets[] = {
     NULL,   "host-nvml",     "everything", "node",         "little",    "files",
@@ -204,8 +208,10 @@ TEST(the_second_scheduler_follows_the_values_of_the_extender)
     ck_assert_at(tls, "secret.secretName", "client");
     ck_assert_at(container_of(all, "Deployment", "gpushare-scheduler"), "image",
                  "registry.example:5000/kube-scheduler:v1.35.9");
-    ck_assert_at(object_of(all, "Service", "gpushare-schd-extender"), "spec.clusterIP",
-                 "fd00::7");
+    const json_t *service =
+        lib_at(object_of(all, "Service", "gpushare-schd-extender"), "spec");
+    ck_assert_at(service, "clusterIP", "fd00::7");
+    ck_assert_at(service, "ipFamilyPolicy", "PreferDualStack");
     ck_assert(!find_object(all, "PodDisruptionBudget", "gpushare-scheduler"));
     /* DNS, also that of OpenShift. */
     ck_assert_str_eq(
@@ -313,13 +319,13 @@ TEST(openshift_is_found_out_and_gets_its_constraints)
     ck_assert(find_object(all, "Deployment", "gpushare-scheduler"));
     ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-schd-extender"));
     ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-scheduler"));
-    ck_assert(is_bound(all, "gpushare-scc-privileged", "scv-agent"));
+    ck_assert(!is_bound(all, "gpushare-scc-privileged", "scv-agent"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-device-plugin"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-mps"));
     ck_assert(find_object(all, "ServiceAccount", "gpushare-mps"));
     ck_assert_at(object_of(all, "DaemonSet", "gpushare-mps"),
                  "spec.template.spec.serviceAccountName", "gpushare-mps");
-    static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds",
+    static const char *const sets_of_nodes[] = {"gpushare-device-plugin-ds",
                                                 "gpushare-mps"};
     array_items(p, sets_of_nodes) {
         const json_t *c = container_of(all, "DaemonSet", *p);
@@ -372,10 +378,30 @@ TEST(the_image_of_kube_scheduler_is_one_that_exists)
                      ARGV("template", "x", CHART, "--kube-version", assumed, "--set",
                           lib_fmt("scheduler.image.tag=%s", assumed))),
         lib_fmt("registry.k8s.io/kube-scheduler:%s\"\n", assumed));
-    ck_assert_contains(cluster_tool("helm", 0,
-                                    ARGV("template", "x", CHART, "--set",
-                                         "scheduler.image.tag=v1.36.1")),
-                       "registry.k8s.io/kube-scheduler:v1.36.1\"\n");
+    static const struct {
+        const char *version, *set, *tag;
+        bool exists;
+    } tags[] = {
+        {"1.35", "scheduler.image.tag=v1.36.1", "v1.36.1", true},
+        {"1.35", "scheduler.image.tag=v1.36.0-rc.1", "v1.36.0-rc.1", true},
+        {"v1.30.101", "scheduler.image.tag=v1.30.14", "v1.30.14", true},
+        {"v1.30.101", "scheduler.image.registry=own,scheduler.image.tag=v1.30.101",
+         "v1.30.101", true}, /* of the administrator */
+        {"1.35", "scheduler.image.registry=own,scheduler.image.tag=1.35.0", "1.35.0",
+         true},
+        {"1.35", "scheduler.image.tag=1.35.0", "1.35.0", false},
+        {"1.35", "scheduler.image.tag=v1.35", "v1.35", false},
+        {"1.35", "scheduler.image.tag=v1.33.5-eks-113cf36", "v1.33.5-eks-113cf36", false},
+        {"1.35", "scheduler.image.tag=v1.30.100", "v1.30.100", false},
+        {"v1.30.101", "logLevel=info", "v1.30.101", false},
+        {"v1.30.100+aks", "scheduler.image.registry=own", "v1.30.100", false},
+    };
+    array_items(c, tags) {
+        said = template(c->exists ? 0 : 1, "kube-system",
+                        ARGV("--kube-version", c->version, "--set", c->set));
+        ck_assert_contains(said, lib_fmt("kube-scheduler:%s%s", c->tag,
+                                         c->exists ? "\"\n" : "; set the tag of"));
+    }
 }
 
 /* By a policy of an API version, by the webhook, or not at all; and helm waits only where there is
@@ -437,6 +463,43 @@ TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
     }
 }
 
+/* Where sidecars, quotas or taints need values of the extender, the pods that run once need them, too. */
+TEST(pods_that_run_once_have_what_those_of_the_extender_have)
+{
+    static const char values[] =
+        "extender={\"podAnnotations\":{\"inject\":\"no\"},\"podLabels\":{\"team\":\"1\"},"
+        "\"nodeSelector\":{\"pool\":\"a\"},\"tolerations\":[{\"operator\":\"Exists\"}],"
+        "\"resources\":{\"limits\":{\"cpu\":\"2\"}},\"priorityClassName\":\"high\","
+        "\"onControlPlane\":true,\"affinity\":{\"podAffinity\":{\"a\":1},"
+        "\"podAntiAffinity\":{\"b\":1}}},image.pullSecrets=[{\"name\":\"mine\"}],"
+        "devicePlugin.podAnnotations={\"inject\":\"no\"}";
+    static const char *const same[] = {"nodeSelector",          "tolerations",
+                                       "affinity.nodeAffinity", "affinity.podAffinity",
+                                       "imagePullSecrets",      "containers.0.resources"};
+    json_t *all = rendered_in("gpu", ARGV("--set-json", values));
+    const json_t *job = object_of(all, "Job", "gpushare-pod-defaults"),
+                 *test = object_of(all, "Pod", "gpushare-test-extender"),
+                 *card = object_of(all, "Pod", "gpushare-test-card"),
+                 *extender = pod_of(all, "Deployment", "gpushare-schd-extender");
+    const json_t *const specs[] = {lib_at(job, "spec.template.spec"),
+                                   lib_at(test, "spec")};
+    ck_assert_ptr_nonnull(lib_at(extender, "affinity.podAntiAffinity"));
+    array_items(spec, specs) {
+        array_items(part, same) {
+            ck_assert_str_ne(lib_text(extender, *part), "");
+            ck_assert_str_eq(lib_text(*spec, *part), lib_text(extender, *part));
+        }
+        /* Replicas on all nodes must not keep it from running. */
+        ck_assert_ptr_null(lib_at(*spec, "affinity.podAntiAffinity"));
+    }
+    ck_assert_at(specs[0], "priorityClassName", "high");
+    ck_assert_at(job, "spec.template.metadata.annotations.inject", "no");
+    ck_assert_at(job, "spec.template.metadata.labels.team", "1");
+    ck_assert_at(test, "metadata.annotations.inject", "no");
+    ck_assert_at(test, "metadata.labels.team", "1");
+    ck_assert_at(card, "metadata.annotations.inject", "no");
+}
+
 /* https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/ */
 static void check_labels(const json_t *object, const json_t *metadata)
 {
@@ -478,7 +541,7 @@ TEST(workloads_pods_and_services_have_the_common_labels)
         /* Selectors cannot change in an upgrade. */
         ck_assert_lacks(lib_text(o, "spec.selector"), "app.kubernetes.io/");
     }
-    ck_assert_uint_ge(n, 7);
+    ck_assert_uint_ge(n, 6);
 }
 
 TEST(several_replicas_equal_the_patched_deployment)
@@ -520,9 +583,8 @@ TEST(rules_dashboard_and_version_equal_those_of_the_project)
     const char *dashboard = lib_in(object_of(chart, "ConfigMap", "gpushare-dashboard"),
                                    "data", "gpushare.json");
     ck_assert_str_eq(dashboard, lib_file("manifests/monitoring/grafana-dashboard.json"));
-    static const char *const programs[] = {"gpushare-schd-extender", "scv-agent",
-                                           "gpushare-device-plugin",
-                                           "gpushare-scheduler"};
+    static const char *const programs[] = {
+        "gpushare-schd-extender", "gpushare-device-plugin", "gpushare-scheduler"};
     array_items(program, programs)
         ck_assert_at(object_of(chart, "PodMonitor", *program),
                      "spec.selector.matchLabels.component", *program);
@@ -576,7 +638,7 @@ static void check_described(const json_t *schema, const json_t *values, const ch
     {
         char *inner = lib_fmt("%s.%s", where, key);
         const json_t *value = json_object_get(values, key);
-        if (strcmp(inner, ".global") == 0 || strcmp(inner, ".platform") == 0)
+        if (strstr(lib_str(v, "description"), "Not used; "))
             continue; /* helm's own, and one of 0.1 */
         ck_assert_msg(value != NULL, "values.yaml has no %s", inner);
         check_described(v, value, inner);
@@ -588,6 +650,47 @@ TEST(every_value_of_the_schema_is_in_values_yaml)
     const char *schema = lib_file(CHART "/values.schema.json");
     check_described(lib_parse(schema, strlen(schema)), yamlfile_one(CHART "/values.yaml"),
                     "");
+}
+
+#define REUSE "--reset-then-reuse-values\n"
+
+/* Without the value, as with `helm upgrade --reuse-values` from a chart that had no such value. */
+static void check_lacks(const json_t *values, const char *where, const char *stable)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)values, key, v)
+    {
+        const char *path = lib_fmt("%s%s", where, key);
+        bool is_new = !strstr(stable, lib_fmt("\nvalue %s\n", path)) &&
+                      strchr(path, '.') == strrchr(path, '.');
+        if (!is_new && !json_is_object(v))
+            continue;
+        const char *said = template(is_new ? 1 : -1, "kube-system",
+                                    ARGV("--set", lib_fmt("%s=null", path)));
+        bool fails = strncmp(said, "Error:", 6) == 0;
+        ck_assert_msg(fails ? strstr(said, REUSE) != NULL : !is_new, "%s: %.300s", path,
+                      said);
+        check_lacks(v, lib_fmt("%s.", path), stable);
+    }
+}
+
+TEST(an_upgrade_that_reuses_old_values_is_refused_with_the_option_that_works)
+{
+    check_lacks(yamlfile_one(CHART "/values.yaml"), "",
+                lib_file("test/golden/stable.txt"));
+}
+
+/* What 1.0 rendered without a value, or without a whole map, is rendered still. */
+TEST(null_is_what_it_was_in_1_0)
+{
+    json_t *all = rendered_in("gpu", ARGV("--set", "extender.service.clusterIP=null"));
+    ck_assert_contains(
+        lib_text(object_of(all, "ConfigMap", "gpushare-scheduler"), "data"),
+        "https://gpushare-schd-extender.gpu.svc:12345/");
+    all = rendered_in("gpu", ARGV("--set", "networkPolicy=null,monitoring=null"));
+    object_of(all, "DaemonSet", PLUGIN);
+    ck_assert(!find_object(all, "NetworkPolicy", "gpushare-schd-extender"));
 }
 
 TEST(invalid_values_are_rejected_with_a_reason)
@@ -672,6 +775,9 @@ TEST(invalid_values_are_rejected_with_a_reason)
          "scheduler.extraArgs: --config is not allowed"},
         {"scheduler.podLabels.component=x",
          "scheduler.podLabels: component is not allowed"},
+        {"gpuNodes.xidIgnore=94 95", "at '/gpuNodes/xidIgnore': '94 95' does not match"},
+        {"devicePlugin.extraArgs={--xid-fatal=31}",
+         "--xid-fatal is not allowed: set gpuNodes.xidFatal instead"},
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };
@@ -736,6 +842,130 @@ TEST(values_stay_strings)
     ck_assert_at(plugin, "volumes.0.hostPath.path", "/k, l/device-plugins");
     ck_assert_at(tls, "serverName", "s #");
     ck_assert_at(tls, "ca.secret.name", "1");
+}
+
+/* The objects of a release, and as parts of them the files of its ConfigMaps. */
+static json_t *objects_of(const char *release, const char *namespace,
+                          const char *const *more)
+{
+    const char *argv[PROGRAM_ARGS] = {"template", release,          CHART, "-n",
+                                      namespace,  "--kube-version", "1.35"};
+    const char *key;
+    json_t *j, *v, *all;
+    program_args(argv, 7, more);
+    temp_write(lib_dir, "rendered.yaml", cluster_tool("helm", 0, argv));
+    all = yamlfile_all(lib_path("rendered.yaml"));
+    lib_each(j, all) {
+        if (strcmp(lib_str(j, "kind"), "ConfigMap") != 0)
+            continue;
+        json_object_foreach(lib_at(j, "data"), key, v)
+        {
+            temp_write(lib_dir, "part.yaml", json_string_value(v));
+            json_object_set(lib_at(j, "data"), key, yamlfile_one(lib_path("part.yaml")));
+        }
+    }
+    return all;
+}
+
+/* Every value has the type of the other. */
+static void check_types(const json_t *a, const json_t *b, const char *where)
+{
+    const char *key;
+    size_t i;
+    json_t *v;
+    ck_assert_msg(b && json_typeof(a) == json_typeof(b), "%s is %s", where,
+                  lib_text(b, ""));
+    ck_assert_msg(json_array_size(a) == json_array_size(b) &&
+                      json_object_size(a) == json_object_size(b),
+                  "%s: %s and %s", where, lib_text(a, ""), lib_text(b, ""));
+    json_array_foreach(a, i, v)
+        check_types(v, json_array_get(b, i), lib_fmt("%s.%zu", where, i));
+    json_object_foreach((json_t *)a, key, v)
+        check_types(v, json_object_get(b, key), lib_fmt("%s.%s", where, key));
+}
+
+/* YAML reads these names as numbers, booleans or nothing. */
+static const char *const no_strings[] = {"9991103", "true", "null", "1e3",
+                                         "0x10",    "010",  "1.5"};
+
+/* `more`: further values, in which NAME is a name, too. */
+static json_t *objects_with(const char *name, const char *release, const char *namespace,
+                            const char *more)
+{
+    temp_write(lib_dir, "names.yaml",
+               lib_output(0, ARGV("sed", lib_fmt("s/NAME/%s/g", name),
+                                  "test/e2e/chart/names.yaml")));
+    if (strstr(more, "NAME"))
+        more = lib_swap(more, "NAME", name);
+    return objects_of(release, namespace,
+                      ARGV("-f", lib_path("names.yaml"), "--set-json", more));
+}
+
+TEST(a_name_is_a_string_whatever_yaml_reads_in_it)
+{
+    /* Instead of the Secrets of names.yaml. */
+    static const char issuer[] =
+        "scheduler.tlsSecretName=\"\",extender.tls={\"secretName\":\"\",\"serverName\":"
+        "\"\",\"clientNames\":[],\"certManager\":{\"enabled\":true,\"issuerRef\":"
+        "{\"name\":\"NAME\"}}}";
+    static const char *const more[] = {"scheduler.image.digest=\"\"", issuer};
+    array_items(set, more) {
+        const json_t *wanted = objects_with("name", "name", "name", *set);
+        ck_assert_uint_gt(json_array_size(wanted), 40);
+        array_items(name, no_strings) {
+            /* Only releases may have a dot. */
+            const char *namespace = strchr(*name, '.') ? "name" : *name;
+            check_types(wanted, objects_with(*name, *name, namespace, *set), *name);
+        }
+    }
+}
+
+/* The API server's own opinion, of what it serves. */
+TEST(the_api_server_accepts_names_of_digits)
+{
+    array_items(name, no_strings) {
+        if (strchr(*name, '.'))
+            continue;
+        cluster_kubectl("create", "namespace", *name);
+        objects_of(*name, *name, ARGV("--skip-tests"));
+        cluster_kubectl("apply", "--dry-run=server", "--validate=strict", "-f",
+                        lib_path("rendered.yaml"));
+    }
+}
+
+/* A chart that depends on this one, with its values and those that helm adds. */
+TEST(the_chart_can_be_a_part_of_another_one)
+{
+    static const struct {
+        const char *alias, *set;
+        bool wanted;
+    } cases[] = {
+        {"gpushare", "gpushare.enabled=true", true},
+        {"gpushare", "gpushare.enabled=true,gpushare.logLevel=warn,global.a=b", true},
+        {"gpushare", "gpushare.enabled=null,tags.gpu=true", true},
+        {"gpushare", "gpushare.enabled=false", false},
+        {"gpushare", "tags.gpu=false", false},
+        {"cards", "cards.enabled=true,tags.gpu=false", true},
+    };
+    char *chart = lib_path("umbrella");
+    lib_output(0, ARGV("mkdir", "-p", lib_path("umbrella/charts")));
+    lib_output(0, ARGV("cp", "-r", CHART, lib_path("umbrella/charts/gpushare")));
+    array_items(c, cases) {
+        temp_write(lib_dir, "umbrella/Chart.yaml",
+                   lib_fmt("apiVersion: v2\nname: umbrella\nversion: 1.0.0\n"
+                           "dependencies:\n- {name: gpushare, version: %s, alias: %s,"
+                           " condition: %s.enabled, tags: [gpu]}\n",
+                           GPUSHARE_VERSION, c->alias, c->alias));
+        const char *said = cluster_tool("helm", 0,
+                                        ARGV("template", "x", chart, "-n", "kube-system",
+                                             "--kube-version", "1.35", "--set", c->set));
+        ck_assert_msg(!strstr(said, "\n  name: gpushare-schd-extender\n") != c->wanted,
+                      "%s: %s", c->set, said);
+    }
+    /* The same words for the chart itself mean nothing. */
+    json_t *same = rendered_in("kube-system", ARGV("--set", "enabled=false,tags.a=true,"
+                                                            "global.b.c=1"));
+    check_same(rendered_in("kube-system", NULL), same, false);
 }
 
 /* -- how kube-scheduler reaches the extender -- */
@@ -897,46 +1127,359 @@ TEST(argo_cd_and_flux_make_the_objects_of_helm_install)
 /* The driver manager of the Operator ends the pods of DaemonSets with this node selector. */
 TEST(the_profile_of_the_gpu_operator_releases_the_driver)
 {
-    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
     json_t *all =
         rendered_in("kube-system", ARGV("-f", CHART "/profiles/gpu-operator.yaml"));
-    array_items(name, names) {
-        const json_t *spec = pod_of(all, "DaemonSet", *name);
-        ck_assert_str_eq(lib_text(spec, "nodeSelector"),
-                         "{\"nvidia.com/gpu.deploy.client\":\"true\"}");
-        ck_assert_at(spec, "runtimeClassName", "nvidia");
-    }
+    const json_t *spec = pod_of(all, "DaemonSet", "gpushare-device-plugin-ds");
+    ck_assert_str_eq(lib_text(spec, "nodeSelector"),
+                     "{\"nvidia.com/gpu.deploy.client\":\"true\"}");
+    ck_assert_at(spec, "runtimeClassName", "nvidia");
+    ck_assert(!find_object(all, "DaemonSet", "scv-agent"));
 }
 
 /* NVIDIA's runtime shows all instances of cards to containers with SYS_ADMIN alone. */
 TEST(the_profile_of_mig_shows_all_instances)
 {
-    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
     json_t *all = rendered_in("kube-system", ARGV("-f", CHART "/profiles/mig.yaml"));
-    array_items(name, names) {
-        const json_t *c = container_of(all, "DaemonSet", *name);
-        ck_assert_contains(lib_text(c, "env"), "NVIDIA_MIG_MONITOR_DEVICES");
-        ck_assert_str_eq(lib_text(c, "securityContext.capabilities"),
-                         "{\"add\":[\"SYS_ADMIN\"],\"drop\":[\"ALL\"]}");
-        ck_assert(json_is_true(lib_at(c, "securityContext.allowPrivilegeEscalation")));
-    }
+    const json_t *c = container_of(all, "DaemonSet", "gpushare-device-plugin-ds");
+    ck_assert_contains(lib_text(c, "env"), "NVIDIA_MIG_MONITOR_DEVICES");
+    ck_assert_str_eq(lib_text(c, "securityContext.capabilities"),
+                     "{\"add\":[\"SYS_ADMIN\"],\"drop\":[\"ALL\"]}");
+    ck_assert(json_is_true(lib_at(c, "securityContext.allowPrivilegeEscalation")));
+    ck_assert(!find_object(all, "DaemonSet", "scv-agent"));
 }
 
 /* Without NVIDIA's runtime, NVML is below a mount of the driver's root, and no container
  * opens device nodes without privileges. */
+static void check_nvml_of_the_host(const json_t *all, const char *name)
+{
+    const json_t *c = container_of(all, "DaemonSet", name);
+    const char *text = lib_text(c, "");
+    ck_assert_contains(text, "\"--gpu-source=nvml:/host/run/nvidia/driver\"");
+    ck_assert_contains(text, "\"/host/run/nvidia/driver\"");
+    ck_assert_contains(text, "\"HostToContainer\"");
+    ck_assert(json_is_true(lib_at(c, "securityContext.privileged")));
+    /* The API server rejects both together. */
+    ck_assert_ptr_null(lib_at(c, "securityContext.allowPrivilegeEscalation"));
+}
+
 TEST(nvml_of_the_host_needs_privileges)
 {
-    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
-    json_t *all = rendered("host-nvml");
-    array_items(name, names) {
-        const json_t *c = container_of(all, "DaemonSet", *name);
-        const char *text = lib_text(c, "");
-        ck_assert_contains(text, "\"--gpu-source=nvml:/host/run/nvidia/driver\"");
-        ck_assert_contains(text, "\"/host/run/nvidia/driver\"");
-        ck_assert_contains(text, "\"HostToContainer\"");
-        ck_assert(json_is_true(lib_at(c, "securityContext.privileged")));
-        /* The API server rejects both together. */
-        ck_assert_ptr_null(lib_at(c, "securityContext.allowPrivilegeEscalation"));
+    check_nvml_of_the_host(rendered("host-nvml"), PLUGIN);
+    json_t *all = rendered_in(
+        "gpu", ARGV("-f", values_of("host-nvml"), "--set", "scvAgent.nodeSelector.a=b"));
+    check_nvml_of_the_host(all, PLUGIN);
+    check_nvml_of_the_host(all, "scv-agent");
+}
+
+/* -- gpushare-node: scv-agent and the device plugin -- */
+
+#define VOLUME(of)                                                                       \
+    of ".extraVolumes[0].name=v," of ".extraVolumes[0].emptyDir.medium=Memory," of       \
+       ".extraVolumeMounts[0].name=v," of ".extraVolumeMounts[0].mountPath=/v"
+#define BOTH(value) "scvAgent." value ",devicePlugin." value
+
+/* What one pod can have but once makes two DaemonSets, with the names and accounts of 1.0. */
+TEST(there_are_two_daemonsets_only_where_the_values_need_them)
+{
+    static const char *const one[] = {
+        "logLevel=debug",
+        "scvAgent.logLevel=debug",
+        "scvAgent.maxUnavailable=3",
+        "scvAgent.resources.limits.memory=1Gi",
+        "scvAgent.overuse.action=evict,scvAgent.overuse.grace=1m",
+        "scvAgent.podAnnotations.a=x,devicePlugin.podAnnotations.b=y",
+        "scvAgent.podLabels.a=x,devicePlugin.podLabels.b=y",
+        "scvAgent.extraArgs={--lease-renew=5s,--xid-hold=1m},"
+        "devicePlugin.extraArgs={--strict-env,--xid-hold=1m}",
+        "scvAgent.extraArgs={--lease-renew=5s}",
+        "devicePlugin.extraArgs={--strict-env}",
+        "scvAgent.extraEnv[0].name=A,devicePlugin.extraEnv[0].name=B",
+        VOLUME("scvAgent"),
+        VOLUME("devicePlugin"),
+        BOTH("nodeSelector.a=b"),
+        BOTH("runtimeClassName=x"),
+        BOTH("image.tag=seven"),
+        BOTH("priorityClassName=high"),
+        BOTH("securityContext.runAsGroup=7"),
+        BOTH("podSecurityContext.fsGroup=7"),
+        BOTH("serviceAccount.annotations.a=b"),
+        BOTH("affinity.podAffinity.a=b"),
+        BOTH("podLabels.a=b"),
+        /* As gpuNodes has it for the other. */
+        "gpuNodes.nodeSelector.a=b,scvAgent.nodeSelector.a=b",
+        "gpuNodes.runtimeClassName=x,scvAgent.runtimeClassName=x",
+        "scvAgent.runtimeClassName=none",
+    };
+    static const char *const two[] = {
+        "scvAgent.nodeSelector.a=b",
+        "devicePlugin.nodeSelector.a=b",
+        "devicePlugin.affinity.podAffinity.a=b",
+        "scvAgent.tolerations[0].key=a",
+        "scvAgent.runtimeClassName=x",
+        "gpuNodes.runtimeClassName=x,scvAgent.runtimeClassName=none",
+        "scvAgent.image.repository=scv-agent,"
+        "devicePlugin.image.repository=gpushare-device-plugin",
+        "scvAgent.image.tag=0.9.0",
+        "scvAgent.priorityClassName=high",
+        "scvAgent.securityContext.runAsGroup=7",
+        "devicePlugin.podSecurityContext.fsGroup=7",
+        "scvAgent.serviceAccount.annotations.a=b",
+        "scvAgent.podAnnotations.a=x,devicePlugin.podAnnotations.a=y",
+        "scvAgent.podLabels.a=x,devicePlugin.podLabels.a=y",
+        "scvAgent.extraArgs={--xid-hold=1m},devicePlugin.extraArgs={--xid-hold=2m}",
+        "scvAgent.extraArgs={--host-root=/other}",
+        "devicePlugin.extraArgs={--host-root=/other}",
+        BOTH("extraArgs={--host-root=/other}"),
+        "scvAgent.extraEnv[0].name=KUBERNETES_SERVICE_HOST,scvAgent.extraEnv[0].value=x",
+        "devicePlugin.extraEnv[0].name=NVIDIA_VISIBLE_DEVICES,"
+        "devicePlugin.extraEnv[0].value=all",
+        "scvAgent.extraEnv[0].name=A,scvAgent.extraEnv[0].value=x,"
+        "devicePlugin.extraEnv[0].name=A,devicePlugin.extraEnv[0].value=y",
+        "scvAgent.extraVolumes[0].name=state",
+        "scvAgent.extraVolumeMounts[0].name=v,"
+        "scvAgent.extraVolumeMounts[0].mountPath=/host/usr",
+        VOLUME("scvAgent") ",devicePlugin.extraVolumes[0].name=v",
+        /* What the one DaemonSet mounts besides. */
+        "devicePlugin.extraVolumes[0].name=container-names",
+        "devicePlugin.extraVolumeMounts[0].name=v,"
+        "devicePlugin.extraVolumeMounts[0].mountPath=/host/var/log/containers",
+        "scvAgent.extraVolumeMounts[0].name=v,"
+        "scvAgent.extraVolumeMounts[0].mountPath=/host/var/log/containers",
+        "devicePlugin.extraVolumes[0].name=cgroups",
+        "scvAgent.extraVolumes[0].name=cgroups",
+        "devicePlugin.extraVolumeMounts[0].name=v,"
+        "devicePlugin.extraVolumeMounts[0].mountPath=/sys/fs/cgroup",
+        "gpuNodes.driverRoot=/run/nvidia/driver,scvAgent.extraVolumeMounts[0].name=v,"
+        "scvAgent.extraVolumeMounts[0].mountPath=/host/run/nvidia/driver",
+    };
+    array_items(set, one) {
+        json_t *all = rendered_in("gpu", ARGV("--set", *set));
+        ck_assert_msg(!find_object(all, "DaemonSet", AGENT), "%s", *set);
+        ck_assert(!find_object(all, "ServiceAccount", AGENT));
+        ck_assert(!find_object(all, "ValidatingAdmissionPolicy", AGENT));
+        ck_assert_str_eq(lib_text(container_of(all, "DaemonSet", PLUGIN), "command"),
+                         "[\"gpushare-node\"]");
+    }
+    array_items(set, two) {
+        json_t *all = rendered_in("gpu", ARGV("--set", *set));
+        ck_assert_msg(find_object(all, "DaemonSet", AGENT) != NULL, "%s", *set);
+        object_of(all, "ServiceAccount", AGENT);
+        object_of(all, "ValidatingAdmissionPolicy", AGENT);
+        ck_assert_str_eq(lib_text(container_of(all, "DaemonSet", AGENT), "command"),
+                         "[\"scv-agent\"]");
+        ck_assert_str_eq(lib_text(container_of(all, "DaemonSet", PLUGIN), "command"),
+                         "[\"gpushare-device-plugin\"]");
+        ck_assert_ptr_null(lib_at(pod_of(all, "DaemonSet", PLUGIN), "hostPID"));
+        /* Neither account has the rights of the other: scv-agent reads pods and writes none. */
+        ck_assert_lacks(lib_text(object_of(all, "ClusterRole", PLUGIN_ACCOUNT), ""),
+                        "scvs");
+        ck_assert_contains(lib_text(object_of(all, "ClusterRole", AGENT), ""),
+                           "\"resources\":[\"pods\"],\"verbs\":[\"list\",\"watch\"]");
+    }
+}
+
+/* An option that both programs have is one of the other, too, in one program. */
+TEST(a_common_option_of_one_program_alone_makes_two_daemonsets)
+{
+    char *rest = lib_output(0, ARGV(program_path(AGENT), "--help")), *line;
+    const char *plugin = lib_output(0, ARGV(program_path(PLUGIN_ACCOUNT), "--help"));
+    size_t common = 0;
+    while ((line = strsep(&rest, "\n"))) {
+        if (strncmp(line + strspn(line, " "), "--", 2) != 0)
+            continue;
+        line += strspn(line, " ");
+        const char *option = lib_fmt("%.*s", (int)strcspn(line, "= ["), line);
+        /* Those that the chart sets itself are refused. */
+        if (!strstr(plugin, lib_fmt(" %s ", option)) &&
+            !strstr(plugin, lib_fmt(" %s=", option)))
+            continue;
+        static const char *const sides[] = {"scvAgent", "devicePlugin"};
+        array_items(side, sides) {
+            const char *said = template(
+                -1, "gpu", ARGV("--set", lib_fmt("%s.extraArgs={%s=1}", *side, option)));
+            if (strstr(said, "is not allowed"))
+                continue;
+            common++;
+            ck_assert_msg(strstr(said, "command: [scv-agent]") != NULL, "%s %s", *side,
+                          option);
+        }
+    }
+    ck_assert_uint_gt(common, 10);
+}
+
+/* The device plugin alone has the rights. */
+TEST(who_sets_limits_has_the_capability)
+{
+    static const struct {
+        const char *set, *add; /* NULL: it is privileged */
+    } cases[] = {
+        {"gpuNodes.setLimits=true", "[\"SYS_ADMIN\"]"},
+        {"gpuNodes.setLimits=true,scvAgent.image.tag=x", "[\"SYS_ADMIN\"]"},
+        {"gpuNodes.setLimits=true,scvAgent.overuse.action=kill",
+         "[\"KILL\",\"SYS_ADMIN\"]"},
+        {"gpuNodes.setLimits=true,gpuNodes.nvml=host", NULL},
+    };
+    static const char mount[] =
+        "\"mountPath\":\"/sys/fs/cgroup\",\"name\":\"cgroups\",\"readOnly\":";
+    array_items(c, cases) {
+        json_t *all = rendered_in("gpu", ARGV("--set", c->set)),
+               *plugin = container_of(all, "DaemonSet", PLUGIN);
+        ck_assert_contains(lib_text(plugin, "args"), "\"--set-limits\"");
+        ck_assert_contains(lib_text(plugin, "volumeMounts"), lib_fmt("%sfalse", mount));
+        if (c->add)
+            ck_assert_str_eq(lib_text(plugin, "securityContext.capabilities.add"),
+                             c->add);
+        else
+            ck_assert(json_is_true(lib_at(plugin, "securityContext.privileged")));
+        /* The API server denies both together. */
+        ck_assert(!lib_at(plugin, "securityContext.allowPrivilegeEscalation"));
+        if (find_object(all, "DaemonSet", AGENT))
+            ck_assert_lacks(lib_text(container_of(all, "DaemonSet", AGENT), ""),
+                            "SYS_ADMIN");
+    }
+    json_t *plugin = container_of(rendered_in("gpu", NULL), "DaemonSet", PLUGIN);
+    ck_assert_contains(lib_text(plugin, "volumeMounts"), lib_fmt("%strue", mount));
+    ck_assert_lacks(lib_text(plugin, ""), "--set-limits");
+    ck_assert_contains(
+        template(-1, "gpu", ARGV("--set", "devicePlugin.extraArgs={--set-limits}")),
+        "--set-limits is not allowed: set gpuNodes.setLimits instead");
+}
+
+/* Both modes judge the health of the cards. */
+TEST(xids_are_for_one_daemonset_and_for_two)
+{
+    static const char set[] = "gpuNodes.xidIgnore=94\\,95,gpuNodes.xidFatal=all,"
+                              "gpuNodes.unifiedMemory=96Gi";
+    static const char args[] =
+        "\"--unified-memory=96Gi\",\"--xid-ignore=94,95\",\"--xid-fatal=all\"";
+    json_t *one = rendered_in("gpu", ARGV("--set", set)),
+           *two = rendered_in("gpu", ARGV("--set", set, "--set", "scvAgent.image.tag=x"));
+    ck_assert_contains(lib_text(container_of(one, "DaemonSet", PLUGIN), "args"), args);
+    ck_assert_contains(lib_text(container_of(two, "DaemonSet", PLUGIN), "args"), args);
+    ck_assert_contains(lib_text(container_of(two, "DaemonSet", AGENT), "args"), args);
+}
+
+/* scv-agent reads promises, too: alone, beside the device plugin, and in one program with it. */
+TEST(every_program_has_the_unit)
+{
+    static const char *const more[] = {"logLevel=info", "scvAgent.image.tag=x",
+                                       "devicePlugin.enabled=false",
+                                       "scvAgent.enabled=false"};
+    array_items(set, more) {
+        json_t *all =
+            rendered_in("gpu", ARGV("--set", "memoryUnit=256MiB", "--set", *set));
+        static const char *const names[] = {PLUGIN, AGENT};
+        int found = 0;
+        array_items(name, names) {
+            if (!find_object(all, "DaemonSet", *name))
+                continue;
+            found++;
+            ck_assert_contains(lib_text(container_of(all, "DaemonSet", *name), "args"),
+                               "\"--memory-unit=256MiB\"");
+        }
+        ck_assert_msg(found, "%s", *set);
+    }
+}
+
+/* A program that the chart installs alone is a mode, too. */
+TEST(one_of_the_two_can_be_installed_alone)
+{
+    static const char *const names[][2] = {{"scvAgent", PLUGIN}, {"devicePlugin", AGENT}};
+    array_indices(i, names) {
+        json_t *all =
+            rendered_in("gpu", ARGV("--set", lib_fmt("%s.enabled=false", names[i][0])));
+        object_of(all, "DaemonSet", names[i][1]);
+        ck_assert(!find_object(all, "DaemonSet", names[1 - i][1]));
+    }
+    /* manifests/scv-agent.yaml.example. */
+    check_same(yamlfile_all("manifests/scv-agent.yaml.example"),
+               rendered_in("kube-system", ARGV("--set", "devicePlugin.enabled=false")),
+               true);
+}
+
+TEST(the_one_daemonset_has_what_both_had)
+{
+    json_t *all = rendered_in(
+        "gpu",
+        ARGV("--set",
+             "scvAgent.overuse.action=kill,scvAgent.overuse.unpromised=evict,"
+             "scvAgent.overuse.tolerance=1Gi,scvAgent.overuse.always=true,"
+             "scvAgent.extraArgs={--lease-renew=5s,--xid-hold=1m},"
+             "devicePlugin.extraArgs={--strict-env,--xid-hold=1m},"
+             "scvAgent.logLevel=debug,devicePlugin.logLevel=warn,"
+             "scvAgent.podAnnotations.a=x,devicePlugin.podAnnotations.b=y,"
+             "scvAgent.podLabels.a=x,devicePlugin.podLabels.b=y,"
+             "scvAgent.extraEnv[0].name=A,devicePlugin.extraEnv[0].name=B," VOLUME(
+                 "scvAgent") ",devicePlugin.stateDir=/opt/"
+                             "gpushare,monitoring.podMonitors.enabled=true,"
+                             "scvAgent.maxUnavailable=3,devicePlugin.maxUnavailable=2"));
+    const json_t *set = object_of(all, "DaemonSet", PLUGIN),
+                 *pod = pod_of(all, "DaemonSet", PLUGIN),
+                 *c = lib_at(pod, "containers.0");
+    const char *mounts = lib_text(c, "volumeMounts"), *env = lib_text(c, "env");
+    ck_assert_str_eq(
+        lib_text(c, "args"),
+        "[\"--memory-unit=GiB\",\"--host-root=/host\","
+        "\"--state-file=/opt/gpushare/device-plugin.json\","
+        "\"--limit-dir=/opt/gpushare/limit\",\"--on-overuse=kill\","
+        "\"--on-unpromised=evict\",\"--overuse-tolerance=1Gi\",\"--overuse-always\","
+        "\"--lease-renew=5s\",\"--xid-hold=1m\",\"--strict-env\"]");
+    ck_assert(json_is_true(lib_at(pod, "hostPID")));
+    ck_assert_str_eq(lib_text(c, "securityContext.capabilities"),
+                     "{\"add\":[\"KILL\"],\"drop\":[\"ALL\"]}");
+    ck_assert_str_eq(lib_text(c, "ports"),
+                     "[{\"containerPort\":12348,\"name\":\"health\"},"
+                     "{\"containerPort\":12347,\"name\":\"publish\"}]");
+    static const char *const paths[] = {"/v\"",
+                                        "/opt/gpushare\"",
+                                        "/host/var/log/containers\"",
+                                        "/var/lib/kubelet/pod-resources\"",
+                                        "/var/lib/kubelet/device-plugins\"",
+                                        "/host/dev\"",
+                                        "/host/usr\"",
+                                        "/host/etc/cdi\"",
+                                        "/var/run/cdi\""};
+    array_items(path, paths)
+        ck_assert_contains(mounts, lib_fmt("\"mountPath\":\"%s", *path));
+    ck_assert_contains(env, "{\"name\":\"A\"},{\"name\":\"B\"}");
+    ck_assert_contains(env, "{\"name\":\"LOG_LEVEL\",\"value\":\"debug\"}");
+    ck_assert_str_eq(lib_text(set, "spec.template.metadata.annotations"),
+                     "{\"a\":\"x\",\"b\":\"y\"}");
+    ck_assert_str_eq(lib_in(set, "spec.template.metadata.labels", "a"), "x");
+    ck_assert_str_eq(lib_in(set, "spec.template.metadata.labels", "b"), "y");
+    ck_assert_int_eq(lib_int(set, "spec.updateStrategy.rollingUpdate.maxUnavailable"), 2);
+    ck_assert_at(object_of(all, "ClusterRoleBinding", "scv-agent-overuse"),
+                 "subjects.0.name", PLUGIN_ACCOUNT);
+    ck_assert_contains(lib_text(object_of(all, "PodMonitor", PLUGIN_ACCOUNT), ""),
+                       "\"honorLabels\":true");
+    ck_assert(!find_object(all, "PodMonitor", AGENT));
+    /* A limit that one does not have would be one of the other. */
+    static const struct {
+        const char *agent, *plugin, *sum;
+    } sums[] = {
+        {"requests: {cpu: 10m, memory: 32Mi}", "requests: {cpu: 1, memory: 0.5Gi}",
+         "{\"requests\":{\"cpu\":\"1010m\",\"memory\":\"544Mi\"}}"},
+        {"limits: {cpu: 500m, memory: 1G}", "limits: {cpu: 1.5, memory: 1000k}",
+         "{\"limits\":{\"cpu\":\"2\",\"memory\":\"1001000000\"}}"},
+        {"limits: {cpu: 1, memory: 1e6}", "limits: {memory: 1M}",
+         "{\"limits\":{\"memory\":\"2000000\"}}"},
+        {"requests: {memory: 1Ki}", "requests: {cpu: 1}",
+         "{\"requests\":{\"cpu\":\"1\",\"memory\":\"1Ki\"}}"},
+        {"requests: {}", "requests: {}", ""},
+    };
+    array_items(one, sums) {
+        static const char none[] = "{resources: {requests: {cpu: null, memory: null}, "
+                                   "limits: {memory: null}}}";
+        temp_write(lib_dir, "none.yaml",
+                   lib_fmt("scvAgent: %s\ndevicePlugin: %s\n", none, none));
+        temp_write(lib_dir, "some.yaml",
+                   lib_fmt("scvAgent: {resources: {%s}}\n"
+                           "devicePlugin: {resources: {%s}}\n",
+                           one->agent, one->plugin));
+        all = rendered_in("gpu",
+                          ARGV("-f", lib_path("none.yaml"), "-f", lib_path("some.yaml")));
+        ck_assert_str_eq(lib_text(container_of(all, "DaemonSet", PLUGIN), "resources"),
+                         one->sum);
     }
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+
 #include "lib/cluster.h"
 
 /*
- * `kubectl inspect gpushare defrag --apply` with the real Eviction API, Deployments,
+ * `kubectl inspect gpushare defrag --apply` with the real kubectl, Eviction API, Deployments,
  * PodDisruptionBudgets and kube-scheduler, as a user with the rights that the user guide
  * names.
  */
@@ -21,9 +23,12 @@ static void give_rights(void)
 
 static void start(struct program *p, const char *const *options)
 {
-    lib_program(p, "kubectl-inspect-gpushare",
-                ARGV("--kubeconfig", lib_fmt("%s/mover.kubeconfig", cluster.dir)),
-                options);
+    const char *argv[PROGRAM_ARGS] = {
+        lib_fmt("KUBECTL=%s", cluster_program("kubectl")), lib_fmt("TMPDIR=%s", lib_dir),
+        lib_built("kubectl-inspect-gpushare"), "--kubeconfig",
+        lib_fmt("%s/mover.kubeconfig", cluster.dir)};
+    program_args(argv, 5, options);
+    program_start(p, lib_dir, argv);
 }
 
 static bool is_allowed(void)
@@ -78,6 +83,16 @@ TEST(pods_move_and_the_pending_pod_is_bound)
     ck_assert(program_wait_output(&p, "disruption budget"));
     ck_assert_contains(program_output(&p), "fits on node n1 (GPU0,GPU1) after 2 moves\n");
     ck_assert_uint_eq(web_pods_on("n1"), 2);
+    /* Ctrl-C: the terminal sends it to kubectl, too. */
+    const char *proxy =
+        lib_output(0, ARGV("pgrep", "-f", lib_fmt("unix-socket=%s", lib_dir)));
+    ck_assert_int_eq(kill((pid_t)strtol(proxy, NULL, 10), SIGINT), 0);
+    program_signal(&p, SIGINT);
+    const char *interrupted = lib_keep(program_end(&p, 1), free);
+    ck_assert_contains(interrupted, "interrupted while waiting for eviction of pod ");
+    ck_assert_contains(interrupted, "node n1 uncordoned\n");
+    start(&p, ARGV("defrag", "pod", "big", "--apply"));
+    ck_assert(program_wait_output(&p, "disruption budget"));
     cluster_delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web");
     cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "pod default/big is bound to node n1\n");

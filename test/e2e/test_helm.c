@@ -34,7 +34,7 @@ static json_t *object(const char *path)
 #define APPS       "/apis/apps/v1/namespaces/" SYSTEM
 #define DEPLOYMENT APPS "/deployments/gpushare-schd-extender"
 #define PLUGIN     APPS "/daemonsets/gpushare-device-plugin-ds"
-#define AGENT      APPS "/daemonsets/scv-agent"
+#define AGENT      APPS "/daemonsets/scv-agent" /* where it is one of its own */
 #define LEASE                                                                            \
     "/apis/coordination.k8s.io/v1/namespaces/" SYSTEM "/leases/gpushare-extender"
 
@@ -54,7 +54,7 @@ static bool has_releases(void)
 TEST(plain_files_become_a_release_and_back)
 {
     static const char *const paths[] = {
-        DEPLOYMENT, PLUGIN, AGENT,
+        DEPLOYMENT, PLUGIN,
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" CRD,
         "/api/v1/namespaces/nvidia-gpu-scheduler-node-lease"};
     const char *before[ARRAY_LEN(paths)];
@@ -143,17 +143,18 @@ TEST(a_runtime_class_in_use_is_not_dropped_unasked)
     ck_assert_lacks(said, class);
     ck_assert_lacks(dry_install("gpuNodes.nvml=host"), absent);
     cluster_kubectl(
-        "-n", SYSTEM, "patch", "daemonset", "scv-agent", "-p",
+        "-n", SYSTEM, "patch", "daemonset", "gpushare-device-plugin-ds", "-p",
         "{\"spec\":{\"template\":{\"spec\":{\"runtimeClassName\":\"nvidia\"}}}}");
-    ck_assert_contains(refusal("logLevel=info"),
-                       "gpuNodes.runtimeClassName: DaemonSet scv-agent has RuntimeClass "
-                       "nvidia; set gpuNodes.runtimeClassName to it, or to none");
+    ck_assert_contains(
+        refusal("logLevel=info"),
+        "gpuNodes.runtimeClassName: DaemonSet gpushare-device-plugin-ds has "
+        "RuntimeClass nvidia; set gpuNodes.runtimeClassName to it, or to none");
     said = dry_install("gpuNodes.runtimeClassName=nvidia");
     ck_assert_contains(said, class);
     ck_assert_contains(said, "`no runtime for \"nvidia\" is configured`");
     ck_assert_lacks(dry_install("gpuNodes.runtimeClassName=none"), class);
-    cluster_kubectl("-n", SYSTEM, "patch", "daemonset", "scv-agent", "--type", "json",
-                    "-p",
+    cluster_kubectl("-n", SYSTEM, "patch", "daemonset", "gpushare-device-plugin-ds",
+                    "--type", "json", "-p",
                     "[{\"op\":\"remove\",\"path\":\"/spec/template/spec/"
                     "runtimeClassName\"}]");
     cluster_delete("/apis/node.k8s.io/v1/runtimeclasses/nvidia");
@@ -177,6 +178,7 @@ TEST(the_notes_name_the_next_command)
         const char *set, *has, *never;
     } cases[] = {
         {"scheduler.enabled=false", "     scripts/install\n\n", "rollout"},
+        {"scheduler.enabled=false", "the node ([ADDRESS]:32766 with IPv6)", "CLUSTER-IP"},
         {"logLevel=info", "     ctr -n k8s.io images import", "scripts/install"},
         {"logLevel=info",
          "     kubectl -n kube-system rollout status deployment gpushare-scheduler\n",
@@ -184,6 +186,23 @@ TEST(the_notes_name_the_next_command)
         {"image.registry=r.example", "rollout status", "`make images`"},
         {"scheduler.enabled=false,extender.insecure=true",
          "     scripts/install --insecure\n", "--renew"},
+        /* Every command and address follows the values. */
+        {"scheduler.enabled=false,extender.service.nodePort=30001",
+         "     scripts/install --address 127.0.0.1:30001\n", "32766"},
+        {"scheduler.enabled=false,extender.service.nodePort=30001",
+         "`scripts/install --check --address 127.0.0.1:30001`", "32766"},
+        {"scheduler.enabled=false,extender.service.nodePort=30001",
+         "     https://127.0.0.1:30001/gpushare-scheduler\n", "32766"},
+        {"scheduler.enabled=false,extender.service.type=ClusterIP",
+         "     scripts/install --address CLUSTER-IP:12345\n", "32766"},
+        {"scheduler.enabled=false,extender.service.type=ClusterIP,"
+         "extender.service.clusterIP=fd00::7",
+         "     https://[fd00::7]:12345/gpushare-scheduler\n", "CLUSTER-IP"},
+        {"scheduler.enabled=false,extender.hostNetwork=true,extender.replicas=1,"
+         "extender.service.nodePort=30001",
+         "     scripts/install --insecure --address 127.0.0.1:12345\n", "30001"},
+        {"devicePlugin.nodeSelector.pool=gpu", "     kubectl label node NODE pool=gpu\n",
+         "gpushare=true"},
     };
     array_items(c, cases) {
         const char *notes = strstr(dry_install(c->set), "\nNOTES:\n");
@@ -196,13 +215,16 @@ TEST(the_notes_name_the_next_command)
 
 /* -- the life of a release -- */
 
-/* The chart of an older release, whose CRD has no temperature. */
+/* The chart of an older release: its CRD has no temperature, its values have no leaseSeconds. */
 static char *older_chart(void)
 {
     char *chart = lib_path("chart");
     lib_output(0, ARGV("cp", "-r", CHART, chart));
     lib_output(0, ARGV("sed", "-i", "/^ *temperature: /d",
                        lib_path("chart/templates/crd.yaml")));
+    lib_output(0,
+               ARGV("sed", "-i", "/^ *leaseSeconds: /d", lib_path("chart/values.yaml")));
+    lib_output(0, ARGV("rm", "-r", lib_path("chart/templates/checks")));
     return chart;
 }
 
@@ -254,8 +276,17 @@ static void check_lease(void)
     ck_assert_at(object(LEASE), "spec.holderIdentity", "me");
 }
 
+/* Whether the program of the nodes does both, or two of them one thing each. */
+static void check_program(const char *command, unsigned agent)
+{
+    ck_assert_at(object(PLUGIN), "spec.template.spec.containers.0.command.0", command);
+    ck_assert_uint_eq(peer_status(&cluster.api, AGENT), agent);
+}
+
 static void upgrade(void)
 {
+    ck_assert_contains(helm(1, "upgrade", ARGV(CHART, "--reuse-values")),
+                       "use helm upgrade --reset-then-reuse-values");
     int64_t begun = lib_now_ms();
     helm(0, "upgrade",
          ARGV(CHART, "--set",
@@ -266,13 +297,17 @@ static void upgrade(void)
     ck_assert(scvs_have_temperatures());
     check_unit("256MiB");
     check_strategy("Recreate", 1);
-    ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 404);
+    check_program("gpushare-device-plugin", 404);
     check_lease();
+    /* On other nodes than the device plugin. */
+    helm(0, "upgrade",
+         ARGV(CHART, "--reset-values", "--set", "scvAgent.nodeSelector.gpu=x"));
+    check_program("gpushare-device-plugin", 200);
     /* The default values again: no field of the earlier strategy remains. */
     helm(0, "upgrade", ARGV(CHART, "--reset-values", "--wait"));
     check_unit("GiB");
     check_strategy("RollingUpdate", 2);
-    ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 200);
+    check_program("gpushare-node", 404);
     check_lease();
 }
 
@@ -318,11 +353,9 @@ TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     char *pods =
         cluster_kubectl("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                         "--field-selector", "status.phase=Running", "-o", "name");
-    ck_assert_contains(pods, "pod/scv-agent-");
     ck_assert_contains(pods, "pod/gpushare-device-plugin-ds-");
     ck_assert_contains(pods, "pod/gpushare-schd-extender-");
     /* `helm --wait` leaves one pod of a DaemonSet out. */
-    lib_wait(runs_on_its_nodes("scv-agent"));
     lib_wait(runs_on_its_nodes("gpushare-device-plugin"));
     ck_assert(!scvs_have_temperatures());
     cluster_create_scv("gpu", CARDS(16384));

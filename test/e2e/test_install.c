@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2e/staticpod.h"
 #include "lib/cluster.h"
+#include "lib/network.h"
 #include "lib/node_files.h"
 
 /*
@@ -177,7 +178,7 @@ TEST(a_node_of_kubeadm)
     connect_as(true);
     extender_wait_answers(&cluster.extender);
     cluster_add_node("n1", "", CARDS(16384, 16384));
-    const char *address = lib_fmt("127.0.0.1:%u", cluster.extender.verbs.port);
+    const char *address = network_at(cluster.extender.verbs.port);
     make_node();
     const char *before = lib_read(NODE_FILES_MANIFEST);
     static_pod_start(lib_path("root"), lib_path(NODE_FILES_MANIFEST),

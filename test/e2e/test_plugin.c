@@ -6,7 +6,7 @@
 
 /*
  * gpushare-device-plugin under the real API server, with the permissions of
- * manifests/device-plugin.yaml and no others: it uses the token of the DaemonSet pod on
+ * manifests/node.yaml and no others: it uses the token of the DaemonSet pod on
  * the node. The test acts as the kubelet.
  */
 

@@ -218,11 +218,14 @@ static void add_pod(const char *name, const char *uid, const char *node_name, in
         node_name ? "\"" : "", node_name ? "Running" : "Pending");
 }
 
+#define PROMISED(assigned)                                                               \
+    ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_"           \
+    "ASSIGNED\":"                                                                        \
+    "\"" assigned "\",\"gpushare/card-uuid\":\"GPU-0\""
+
 static void add_user(const char *name, const char *uid, int units)
 {
-    add_pod(name, uid, "n1", units,
-            ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_"
-            "ASSIGNED\":\"true\",\"gpushare/card-uuid\":\"GPU-0\"}");
+    add_pod(name, uid, "n1", units, PROMISED("true") "}");
 }
 
 static void filter_pod(const char *name, int units, const char *more)
@@ -553,6 +556,22 @@ static void release(void)
     config_map("");
 }
 
+/* MPS, which the node has not. */
+static void give_no_limit(void)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    add_pod("unlimited", "uid-unlimited", "n1", 1,
+            PROMISED("false") ",\"gpushare/isolation\":\"mps\"}");
+    kubelet_add(&node.kubelet, "unlimited", ARGV("c"));
+    kubelet_admit(&node.kubelet, "unlimited", "c", MEM, 1, &a);
+    ck_assert_int_eq(a.status, GRPC_OK);
+}
+static void remove_unlimited(void)
+{
+    kubelet_remove(&node.kubelet, "unlimited");
+    sim_delete_pod(&sim, "unlimited");
+}
+
 static const struct fault {
     const char *alerts; /* " A B " */
     void (*play)(void), (*again)(void), (*heal)(void);
@@ -581,6 +600,7 @@ static const struct fault {
     {" WatchStale ", stall, NULL, release},
     {" CardLinksDown ", lose_link, NULL, find_link},
     {" WrongCard ", give_other_card, NULL, take_other_card},
+    {" IsolationFailed ", give_no_limit, NULL, remove_unlimited},
     /* The last ones are of the short form. Pods that fit nowhere, which MemoryStranded counts. */
     {" BoundPastExtender ", admit_unpromised, NULL, nothing},
     {" PermissionDenied ", forbid_events, cause_event, heal_api},

@@ -176,6 +176,44 @@ TEST(a_card_excluded_by_a_configmap_is_not_used)
     settle();
 }
 
+/* -- slots -- */
+
+#define MEMORY(text) NOTE("gpushare/memory", text)
+#define SLOTS(n)     RUN(CONTAINER("c", "aliyun.com/gpu-share", n))
+
+/* Checks what the Binding says, and what it did not say at creation. */
+static void has_slots(const char *name, const char *cards, const char *units,
+                      const char *record)
+{
+    cluster_wait_running(name);
+    const json_t *pod = cluster_pod(name);
+    ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), cards);
+    ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD"), units);
+    ck_assert_str_eq(lib_annotation(pod, "gpushare/memory-unit"), "1");
+    ck_assert_str_eq(lib_annotation(pod, "gpushare/card-memory"),
+                     lib_fmt("%s %s", record, lib_str(pod, "metadata.uid")));
+}
+
+TEST(memory_in_mib_or_percent)
+{
+    cluster_add_node("n1", "", CARDS(16 * GIB, 32 * GIB, 32 * GIB));
+    /* kube-scheduler counts the slots, of which the node has none yet. */
+    refused("six", MEMORY("6Gi"), SLOTS("1"), "Insufficient aliyun.com/gpu-share");
+    peer_do(&cluster.api, "PATCH", "/api/v1/nodes/n1/status",
+            "{\"status\":{\"capacity\":{\"aliyun.com/gpu-share\":\"6\"},\"allocatable\":{"
+            "\"aliyun.com/gpu-share\":\"6\"}}}");
+    has_slots("six", "0", "6144", "6144");
+    create("half", MEMORY("50%"), SLOTS("2"));
+    has_slots("half", "1,2", "32768", "16384");
+    create("quarter", MEMORY("25%"), SLOTS("1"));
+    has_slots("quarter", "0", "4096", "4096");
+    refused("large", MEMORY("31Gi"), SLOTS("1"), "needs 31744 MiB on one card");
+    refused("three", MEMORY("1%"), SLOTS("3"), "Insufficient aliyun.com/gpu-share");
+    refused("zero", MEMORY("0%"), SLOTS("1"), "no percentage from 1 to 100");
+    refused("silent", "", SLOTS("1"), "without annotation gpushare/memory");
+    settle();
+}
+
 /* -- permissions -- */
 
 /* How many pods has the extender bound? */

@@ -172,7 +172,7 @@ static void start_node_programs(void)
     set_used(0);
     cluster_create_node("n1", GPU_NODE, CARDS(15360, 15360));
     kubelet_start(&kubelet);
-    agent_start_at(&agent, daemon_kubeconfig("scv-agent", NULL), NULL,
+    agent_start_at(&agent, daemon_kubeconfig("gpushare-device-plugin", NULL), NULL,
                    ARGV("--lease-renew", "1s", "--lease-grace", "4s"));
     plugin_start_at(&plugin, daemon_kubeconfig("gpushare-device-plugin", NULL), NULL);
     cluster_await_node("n1");

@@ -67,9 +67,9 @@ TEST(the_go_systems_objects_become_ours)
 
     cluster_kubectl("apply", "-f", "manifests/rbac.yaml", "-f", "manifests/lease.yaml");
     cluster_kubectl("replace", "-f", "manifests/deployment.yaml");
-    cluster_kubectl("replace", "-f", "manifests/device-plugin.yaml");
+    cluster_kubectl("replace", "-f", "manifests/node.yaml");
     cluster_kubectl("apply", "-f", "manifests/service.yaml", "-f",
-                    "manifests/device-plugin-policy.yaml");
+                    "manifests/node-policy.yaml");
     cluster_kubectl("apply", "-f", "manifests/promise-policy.yaml", "-f",
                     "manifests/extender-policy.yaml");
     remember(after);
@@ -81,7 +81,7 @@ TEST(the_go_systems_objects_become_ours)
     /* The objects keep their UIDs, and the DaemonSet updated node by node. */
     ck_assert_str_eq(uid(DEPLOYMENT), extender);
     ck_assert_str_eq(uid(PLUGIN), plugin);
-    lib_wait(plugin_runs("localhost/gpushare-device-plugin"));
+    lib_wait(plugin_runs("localhost/gpushare-node"));
 }
 
 CLUSTER_MAIN(120)

@@ -133,6 +133,37 @@ static const char owned[] =
     "{'metadata':{'labels':{'t':'t'}%s},'spec':{'containers':[{'name':'c','image':'i'%s}]"
     "%s}}}}";
 
+/* -- the driver's limit -- */
+
+TEST(a_container_that_names_its_own_limit_is_denied)
+{
+#define ENV(name) ",'env':[{'name':'A','value':'b'},{'name':'" name "','value':'1'}]"
+#define OWN_LIMIT "remove the variables NVIDIA_GPU_MEMORY_ from the containers "
+#define MEM       LIMIT("aliyun.com/gpu-mem", "1")
+    static const char *const names[] = {ENV("NVIDIA_GPU_MEMORY_LIMIT"),
+                                        ENV("NVIDIA_GPU_MEMORY_REQUEST")};
+    begin();
+    array_items(env, names) {
+        const char *other =
+            lib_fmt(",'initContainers':[{'name':'i','image':'i'%s%s}]", *env, MEM);
+        denied_pod(OWN_LIMIT "c: ", "", "", lib_fmt("%s" MEM, *env));
+        denied_pod(OWN_LIMIT "c: ", "", "",
+                   lib_fmt("%s" LIMIT("aliyun.com/gpu-count", "1"), *env));
+        denied_pod(OWN_LIMIT "c: ", "", "",
+                   lib_fmt("%s" LIMIT("aliyun.com/gpu-share", "1"), *env));
+        denied_pod(OWN_LIMIT "i: ", "", other, "");
+        denied_pod(OWN_LIMIT "c, i: ", "", other, lib_fmt("%s" MEM, *env));
+    }
+    char *template = lib_fmt(owned, "", ENV("NVIDIA_GPU_MEMORY_LIMIT") MEM, "");
+    attempt_accepted(editor, "POST", APPS "/deployments", template);
+    lib_wait(cluster_events("involvedObject.kind=ReplicaSet", OWN_LIMIT));
+    cluster_delete(APPS "/deployments/t");
+    /* Whoever asks for nothing of ours, and names that only begin alike. */
+    accepted_pod("p1", "", NOBODY, ENV("NVIDIA_GPU_MEMORY_LIMIT"));
+    accepted_pod("p2", "", NOBODY, ENV("NVIDIA_GPU_MEMORY") MEM);
+    accepted_pod("p3", "", NOBODY, ENV("NVIDIA_VISIBLE_DEVICES") MEM);
+}
+
 /* The pods of controllers: the message is in the events of their owner. */
 TEST(a_template_with_a_promise_gets_no_pods)
 {
@@ -314,6 +345,7 @@ TEST(the_labels_of_a_bound_pod_cannot_change)
         {"MERGE", "{'metadata':{'labels':{'scv/clock':'2'}}}"},
         {"MERGE", "{'metadata':{'labels':{'aliyun.com/gpu-count':'2'}}}"},
         {"MERGE", "{'metadata':{'annotations':{'aliyun.com/gpu-count':'2'}}}"},
+        {"MERGE", "{'metadata':{'annotations':{'gpushare/memory':'1Mi'}}}"},
         {"JSON", "[{'op':'replace','path':'/metadata/labels','value':{}}]"},
         {"STRATEGIC", "{'metadata':{'labels':{'$patch':'replace','a':'b'}}}"},
     };
@@ -411,6 +443,7 @@ TEST(a_binding_of_another_client_writes_no_promise)
         denied_binding(lib_fmt(",'annotations':{'%s':'0'}", *p));
     }
     denied_binding(",'annotations':{'aliyun.com/gpu-count':'1'}");
+    denied_binding(",'annotations':{'gpushare/memory':'1Mi'}");
     denied_binding(",'labels':{'aliyun.com/gpu-count':'1'}");
     denied_binding(",'labels':{'scv/memory':'1000'}");
     /* The editor has no right to bind at all. */

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
+#include "lib/network.h"
 #include "lib/tls.h"
 
 /*
@@ -19,7 +20,7 @@ static void configure(void)
     static const char *const files[] = {"ca.crt", "client.crt", "client.key"};
     const char *text =
         lib_swap(lib_file("policy/kube-scheduler-config.yaml"), "127.0.0.1:32766",
-                 lib_fmt("127.0.0.1:%u", cluster.extender.verbs.port));
+                 network_at(cluster.extender.verbs.port));
     text = lib_swap(text, "/etc/kubernetes/scheduler.conf",
                     lib_fmt("%s/scheduler.kubeconfig", cluster.dir));
     array_items(file, files)
@@ -58,7 +59,7 @@ static unsigned ask(const char *name)
 TEST(only_kube_scheduler_with_its_certificate_is_accepted)
 {
     const char *dir = cluster_pki("");
-    tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVER_NAME);
+    tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,IP:::1,DNS:" SERVER_NAME);
     tls_make_cert(dir, "ca", "client", "DNS:client.test");
     tls_make_cert(dir, "ca", "unknown", "DNS:unknown.test");
     cluster_create_scv("n1", CARDS(16384));

@@ -14,7 +14,7 @@ static char *bearer_of(const char *account)
 
 static void start_extender(void)
 {
-    tls_make_cert(cluster_pki(""), "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(cluster_pki(""), "ca", "server", "IP:127.0.0.1,IP:::1");
     cluster_start_with("gpushare-extender", ARGV("--tls-cert", cluster_pki("server.crt"),
                                                  "--tls-key", cluster_pki("server.key"),
                                                  "--client-ca", cluster_pki("ca.crt")));

@@ -14,9 +14,9 @@
 #define POLICIES    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
 #define DURATION    "apiserver_admission_controller_admission_duration_seconds"
 
-static const char *const policies[] = {
-    "gpushare-promises",         "gpushare-bindings",      "gpushare-extender",
-    "gpushare-extender-secrets", "gpushare-device-plugin", "scv-agent"};
+static const char *const policies[] = {"gpushare-promises", "gpushare-bindings",
+                                       "gpushare-extender", "gpushare-extender-secrets",
+                                       "gpushare-device-plugin"};
 
 static unsigned create_promised(const struct peer *as, const char *query)
 {

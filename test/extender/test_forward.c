@@ -2,9 +2,13 @@
 #include "extender/forward.h"
 
 #include <arpa/inet.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "lib/lib.h"
+#include "lib/raw.h"
 #include "lib/unit.h"
+#include "wire/httpd.h"
 
 /* A leader that accepts connections and answers when the test says so. */
 static int leader;
@@ -100,4 +104,54 @@ TEST(queued_bodies_are_limited)
     forward_reports_free(r);
     ck_assert_uint_eq(budget.used, 0);
     forward_free(fwd);
+}
+
+/* -- A client that goes while its bind is forwarded -- */
+
+static atomic_int ended;
+
+static bool has_gone(void *request)
+{
+    return httpd_client_gone(request);
+}
+
+static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    const struct forward_call call = {"bind",  FORWARD_HEADER, address,    req->body,
+                                      WAIT_MS, has_gone,       (void *)req};
+    struct err err = {0};
+    bool sent;
+    (void)ctx;
+    ck_assert_uint_eq(forward_verb(fwd, &call, &reply->body, &sent, &err), 0);
+    ck_assert(sent);
+    ck_assert_contains(err.msg, "given up");
+    atomic_fetch_add(&ended, 1);
+}
+
+TEST(a_bind_whose_client_has_gone_is_given_up)
+{
+    static const struct httpd_route routes[] = {{"POST", "/bind", on_bind}, {0}};
+    struct httpd_listener_config listener = {
+        .address = "127.0.0.1", .max_body = 100, .routes = routes};
+    struct httpd *d = httpd_new(NULL);
+    struct err err = {0};
+    struct raw c;
+    char text[4096] = "";
+    start_leader();
+    ck_assert_done(httpd_listen(d, &listener, &listener.port, &err), err);
+    raw_open(&c, listener.port);
+    raw_sendf(&c,
+              "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n{\"a\":11}");
+    int s = accept4(leader, NULL, NULL, SOCK_CLOEXEC);
+    for (size_t n = 0; !strstr(text, "{\"a\":11}");) {
+        ssize_t more = recv(s, text + n, sizeof text - 1 - n, 0);
+        ck_assert_int_gt(more, 0);
+        n += (size_t)more;
+    }
+    raw_close(&c);
+    ck_assert_int_eq(recv(s, text, sizeof text, 0), 0); /* the leader sees it */
+    lib_wait(atomic_load(&ended) == 1);
+    close(s);
+    httpd_free(d);
+    stop_leader();
 }

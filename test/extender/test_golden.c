@@ -43,18 +43,24 @@ static void view_inspect(struct core_driver *driver, struct buf *out)
 static void view_gpuapi(struct core_driver *driver, struct buf *out)
 {
     static const char *const names[] = {"{\"gpunodes\":", ",\"gpupods\":"};
-    const struct stream_client client = {false, INT64_MAX};
-    struct gpuapi *v = gpuapi_new(driver, &(struct gpuapi_config){.grace_s = 40});
-    for (int kind = 0; kind < GPUAPI_KINDS; kind++) {
+    static const struct view_watch_kind *const kinds[] = {&gpuapi_nodes, &gpuapi_pods};
+    int64_t grace_s = 40;
+    for (int i = 0; i < 2; i++) {
+        struct view_watch_limit lists = {.most = 1};
         struct httpd_reply reply = {0};
-        buf_adds(out, names[kind]);
-        gpuapi_answer(v, kind, &client, &(struct httpd_request){.query = ""}, &reply);
+        struct view_watch *v = view_watch_new(
+            &(struct view_watch_config){.kind = kinds[i],
+                                        .ctx = &grace_s,
+                                        .source = core_driver_source(driver),
+                                        .lists = &lists});
+        buf_adds(out, names[i]);
+        view_watch_answer(v, false, false, INT64_MAX, &reply);
         while (reply.stream->fill(reply.stream_ctx, NULL, out) == HTTPD_STREAM_MORE)
             continue;
         reply.stream->close(reply.stream_ctx);
+        view_watch_free(v);
     }
     buf_addc(out, '}');
-    gpuapi_free(v);
 }
 
 static const struct verb verbs[] = {

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/gpuapi.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "base/clock.h"
 #include "extender/core_driver_rig.h"
 
 /*
  * The lines of a watch, byte for byte, and the cache while it is read. test/golden/gpuapi has
- * the objects of lists, test_watch_cache.c what a reader gets, and
+ * the objects of lists, test/view/test_watch_cache.c what a reader gets, and
  * test/integration/test_observe.c lists and watches over HTTP.
  */
 
 #define TIME "\"2024-01-02T03:04:05Z\""
 
 static struct core_driver_rig rig;
-static struct gpuapi *api;
+static struct view_watch *views[2];
+static struct view_watch_limit streams;
+enum { NODES, PODS };
 
 /* A node with a card that a pod has through NVIDIA's plugin. */
 static json_t *scv(void)
@@ -29,24 +34,38 @@ static json_t *scv(void)
     return j;
 }
 
+static void begin_with(json_t *objects, int64_t idle_ms)
+{
+    static int64_t grace_s;
+    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
+    rig_deliver(&rig, objects);
+    streams = (struct view_watch_limit){.most = 10};
+    for (int i = 0; i < 2; i++)
+        views[i] = view_watch_new(
+            &(struct view_watch_config){.kind = i == NODES ? &gpuapi_nodes : &gpuapi_pods,
+                                        .ctx = &grace_s,
+                                        .source = core_driver_source(rig.driver),
+                                        .lists = &streams,
+                                        .watches = &streams,
+                                        .idle_ms = idle_ms});
+}
+
 static void begin(int64_t idle_ms)
 {
-    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
-    rig_deliver(&rig, json_pack("[o]", scv()));
-    api = gpuapi_new(rig.driver, &(struct gpuapi_config){.idle_ms = idle_ms});
+    begin_with(json_pack("[o]", scv()), idle_ms);
 }
 
 static void end(void)
 {
-    gpuapi_free(api);
+    for (int i = 0; i < 2; i++)
+        view_watch_free(views[i]);
     rig_stop(&rig);
 }
 
-static struct httpd_reply open_stream(enum gpuapi_kind kind, const char *query)
+static struct httpd_reply open_stream(int kind, bool watch)
 {
     struct httpd_reply reply = {.status = 200};
-    gpuapi_answer(api, kind, &(struct stream_client){false, INT64_MAX},
-                  &(struct httpd_request){.query = query}, &reply);
+    view_watch_answer(views[kind], false, watch, INT64_MAX, &reply);
     return reply;
 }
 
@@ -79,8 +98,7 @@ TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
     "{\"" kind "\":{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"kube-system\","  \
     "\"creationTimestamp\":null},"
     begin(0);
-    struct httpd_reply nodes = open_stream(GPUAPI_NODES, "watch=true"),
-                       pods = open_stream(GPUAPI_PODS, "watch=true");
+    struct httpd_reply nodes = open_stream(NODES, true), pods = open_stream(PODS, true);
     expect(&nodes, HEAD("GpuNode", "node-a") TIME
            "},\"spec\":{\"device_infos\":{\"GPU-1\":{\"device_id\":"
            "\"GPU-1\","
@@ -113,7 +131,7 @@ TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
 /* The resourceVersion of the node in a list. */
 static int listed_version(void)
 {
-    struct httpd_reply reply = open_stream(GPUAPI_NODES, "");
+    struct httpd_reply reply = open_stream(NODES, false);
     cleanup_buf struct buf out = {0};
     while (reply.stream->fill(reply.stream_ctx, NULL, &out) != HTTPD_STREAM_END)
         continue;
@@ -126,21 +144,21 @@ static int listed_version(void)
 TEST(the_cache_exists_while_there_are_readers)
 {
     begin(0);
-    struct httpd_reply watch = open_stream(GPUAPI_PODS, "watch=true");
+    struct httpd_reply watch = open_stream(NODES, true);
     int first = listed_version();
     clock_sleep_ms(2);
-    gpuapi_trim(api); /* a reader is left */
+    view_watch_trim(views[NODES]); /* a reader is left */
     ck_assert_int_eq(listed_version(), first);
     close_stream(&watch);
     lib_wait(({
-        gpuapi_trim(api);
+        view_watch_trim(views[NODES]);
         listed_version() > first; /* rises also in the next cache */
     }));
     end();
     begin(60 * 1000);
     first = listed_version();
     clock_sleep_ms(2);
-    gpuapi_trim(api); /* and for a time after them */
+    view_watch_trim(views[NODES]); /* and for a time after them */
     ck_assert_int_eq(listed_version(), first);
     end();
 }
@@ -185,26 +203,24 @@ static size_t count_pods(struct httpd_reply *watch)
 /* The thread of the second port answers /healthz between two fills. */
 TEST(a_fill_renders_a_part_of_a_large_cluster)
 {
-    enum { NODES = 2000, PODS = 8 };
+    enum { MANY = 2000, EACH = 8 };
     json_t *nodes = json_array();
-    for (int i = 0; i < NODES; i++) {
+    for (int i = 0; i < MANY; i++) {
         char name[32];
         snprintf(name, sizeof name, "node-%d", i);
-        json_array_append_new(nodes, scv_with(name, PODS));
+        json_array_append_new(nodes, scv_with(name, EACH));
     }
-    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
-    rig_deliver(&rig, nodes);
-    api = gpuapi_new(rig.driver, &(struct gpuapi_config){.idle_ms = 60 * 1000});
+    begin_with(nodes, 60 * 1000);
     struct httpd_reply watches[2];
     for (int i = 0; i < 2; i++) {
         cleanup_buf struct buf out = {0};
-        watches[i] = open_stream(GPUAPI_PODS, "watch=true");
+        watches[i] = open_stream(PODS, true);
         ck_assert_int_eq(watches[i].stream->fill(watches[i].stream_ctx, NULL, &out),
                          HTTPD_STREAM_MORE);
         ck_assert_uint_eq(out.n, 0);
     }
     for (int i = 0; i < 2; i++) {
-        ck_assert_uint_eq(count_pods(&watches[i]), NODES * PODS);
+        ck_assert_uint_eq(count_pods(&watches[i]), MANY * EACH);
         close_stream(&watches[i]);
     }
     end();
@@ -212,13 +228,55 @@ TEST(a_fill_renders_a_part_of_a_large_cluster)
 
 TEST(a_node_with_many_pods_of_another_plugin_is_rendered_in_time)
 {
-    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
-    rig_deliver(&rig, json_pack("[o]", scv_with("node-a", SCV_MAX_HELD)));
-    api = gpuapi_new(rig.driver, &(struct gpuapi_config){.idle_ms = 60 * 1000});
-    struct httpd_reply watch = open_stream(GPUAPI_PODS, "watch=true");
+    begin_with(json_pack("[o]", scv_with("node-a", SCV_MAX_HELD)), 60 * 1000);
+    struct httpd_reply watch = open_stream(PODS, true);
     int64_t began_ms = clock_mono_ms();
     ck_assert_uint_eq(count_pods(&watch), SCV_MAX_HELD);
     ck_assert_int_lt(clock_mono_ms() - began_ms, 1500 * LIB_SLOWER);
     close_stream(&watch);
+    end();
+}
+
+/* -- threads -- */
+
+enum { READERS = 8, ROUNDS = 60 };
+static atomic_bool changing;
+
+static void *read_all(void *arg)
+{
+    int kind = *(int *)arg;
+    while (atomic_load(&changing)) {
+        struct httpd_reply list = open_stream(kind, false),
+                           watch = open_stream(kind, true);
+        cleanup_buf struct buf out = {0}, lines = {0};
+        enum httpd_stream_result got;
+        do
+            got = list.stream->fill(list.stream_ctx, NULL, &out);
+        while (got == HTTPD_STREAM_MORE);
+        ck_assert_int_eq(got, HTTPD_STREAM_END);
+        ck_assert_str_eq(out.p + out.n - 3, "}]}");
+        for (int k = 0; k < 20; k++)
+            watch.stream->fill(watch.stream_ctx, NULL, &lines);
+        close_stream(&list);
+        close_stream(&watch);
+        view_watch_trim(views[kind]);
+    }
+    return NULL;
+}
+
+TEST(threads_read_while_the_ledger_changes)
+{
+    static int kinds[] = {NODES, PODS};
+    pthread_t threads[READERS];
+    begin(0);
+    streams.most = 2 * READERS;
+    atomic_store(&changing, true);
+    for (int i = 0; i < READERS; i++)
+        pthread_create(&threads[i], NULL, read_all, &kinds[i % 2]);
+    for (int i = 0; i < ROUNDS; i++)
+        rig_watched(&rig, "MODIFIED", scv_with("node-a", 1 + i % 40));
+    atomic_store(&changing, false);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
     end();
 }

@@ -168,6 +168,9 @@ TEST(metrics_before_the_first_list)
     ck_assert_contains(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n");
     ck_assert_lacks(got.p, "gpushare_watch_age_seconds{");
     ck_assert_lacks(got.p, "gpushare_drift");
+    ck_assert_lacks(got.p, "gpushare_pending_pods");
+    ck_assert_lacks(got.p, "gpushare_cards_overcommitted");
+    ck_assert_lacks(got.p, "gpushare_stale_seconds"); /* nothing is known: 0 is current */
     rig_stop(&rig);
 }
 

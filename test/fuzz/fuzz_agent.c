@@ -14,8 +14,8 @@
 
 #include <stdio.h>
 
-#include "agent/api.h"
 #include "gpu/gpu_priv.h"
+#include "node/api.h"
 
 enum { CALLS = 64 };
 
@@ -24,12 +24,16 @@ static struct {
     struct step_time now;
     struct publisher_output calls[CALLS]; /* not answered yet; strings not valid */
     size_t n;
-    uint64_t run;      /* of the newest watch */
-    uint64_t watching; /* the watch that `feed` reads; 0: none */
-    struct api_feed *feed;
-    struct list_watch *decoder;
+    struct informer *scv;
+    struct list_watch *decoder; /* of its request; NULL: none */
     bool node_seen;
 } w;
+
+int64_t __wrap_clock_mono_ms(void);
+int64_t __wrap_clock_mono_ms(void)
+{
+    return w.now.mono_ms;
+}
 
 static void check_cards(const json_t *body)
 {
@@ -62,11 +66,14 @@ static void check_call(const struct publisher_output *o)
 static void step(struct publisher_input in)
 {
     struct step_outputs out = {0};
+    struct informer_status status = informer_status(w.scv);
+    in.watch = &status;
     publisher_step(w.publisher, w.now, &in, &out);
     for (size_t i = 0; i < out.n; i++) {
         const struct publisher_output *o = (struct publisher_output *)out.items + i;
-        if (o->type == PUBLISHER_WATCH) {
-            w.run = o->run;
+        if (o->type == PUBLISHER_RELIST) {
+            informer_relist(w.scv);
+            w.decoder = NULL;
             continue;
         }
         check_call(o);
@@ -77,19 +84,16 @@ static void step(struct publisher_input in)
     step_outputs_fini(&out);
 }
 
-static void on_answer(struct span text, bool list)
+static void on_answer(struct span text)
 {
     cleanup_arena struct arena a = {0};
     struct api_answer answer;
     int64_t status = 200;
-    size_t i = 0;
-    while (i < w.n && list != (w.calls[i].type == PUBLISHER_LIST))
-        i++;
-    if (i == w.n)
+    if (!w.n)
         return;
-    struct publisher_output call = w.calls[i];
-    w.calls[i] = w.calls[--w.n];
-    if (!list && !span_i64(span_cut(&text, ' '), &status))
+    struct publisher_output call = w.calls[0];
+    w.calls[0] = w.calls[--w.n];
+    if (!span_i64(span_cut(&text, ' '), &status))
         status = 500;
     struct httpc_reply reply = {.status = (unsigned)status, .retry_after_s = -1};
     buf_add_span(&reply.body, text);
@@ -99,39 +103,59 @@ static void on_answer(struct span text, bool list)
     buf_fini(&reply.body);
 }
 
-/* An input from the watch that the publisher has not received yet. */
-static void on_input(void *ctx, const struct publisher_input *in)
+static int on_scv(void *ctx, struct jread *j, struct arena *a, bool gone,
+                  struct span *version, struct err *err)
 {
+    struct api_object object;
+    struct span raw;
     (void)ctx;
-    if (in->type == PUBLISHER_WATCH_ENDED && in->err->code)
-        fuzz_check_error(in->err);
-    step(*in);
+    if (!jread_raw(j, &raw))
+        return 0;
+    if (api_object_read(raw, a, &object, err)) {
+        fuzz_check_error(err);
+        return -1;
+    }
+    *version = object.meta.version;
+    step((struct publisher_input){
+        .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
+    return 0;
 }
 
-/* Starts to read a new watch when the agent has requested one. */
-static void on_event(struct span text)
+static void on_scv_listed(void *ctx, bool complete)
 {
-    if (!w.run)
+    (void)ctx;
+    step((struct publisher_input){.type = complete ? PUBLISHER_LIST_ENDED
+                                                   : PUBLISHER_LIST_STARTED});
+}
+
+static void on_response(bool more)
+{
+    cleanup_arena struct arena a = {0};
+    struct kube_request request;
+    w.decoder = NULL;
+    if (!more)
         return;
-    if (w.watching != w.run) {
-        cleanup_arena struct arena a = {0};
-        struct kube_request request;
-        api_feed_fns.start(w.feed, 0, &(struct list_watch_run){w.run, true, "1"});
-        w.decoder = api_feed_fns.request(w.feed, 0, &a, &request);
-        list_watch_begin(w.decoder, 200, -1);
-        w.watching = w.run;
+    w.decoder = informer_fns.request(w.scv, 0, &a, &request);
+    list_watch_begin(w.decoder, 200, -1);
+}
+
+/* Bytes of a list, all of it, or of a watch, if that is due or in progress. */
+static void on_bytes(struct span text, bool list)
+{
+    if (!w.decoder && informer_fns.tick(w.scv) > INT64_MAX / 2) {
+        informer_fns.start(w.scv, 0, NULL);
+        on_response(true);
     }
-    if (!list_watch_data(w.decoder, text.p, text.n)) {
-        api_feed_fns.end(w.feed, 0, NULL);
-        w.watching = 0;
-    }
+    if (!w.decoder || w.decoder->watch == list)
+        return;
+    if (!list_watch_data(w.decoder, text.p, text.n) || list)
+        on_response(informer_fns.end(w.scv, 0, NULL));
 }
 
 static void on_watch_end(void)
 {
-    if (w.watching == w.run && w.run)
-        api_feed_fns.end(w.feed, 0, NULL);
-    w.watching = 0;
+    if (w.decoder)
+        on_response(informer_fns.end(w.scv, 0, NULL));
 }
 
 static void on_sample(struct span text)
@@ -164,13 +188,13 @@ static void on_line(struct span line)
     int64_t ms = 1000;
     switch (line.p[0]) {
     case 'l':
-        on_answer(rest, true);
+        on_bytes(rest, true);
         break;
     case 'a':
-        on_answer(rest, false);
+        on_answer(rest);
         break;
     case 'e':
-        on_event(rest);
+        on_bytes(rest, false);
         break;
     case 's':
         on_sample(rest);
@@ -210,12 +234,19 @@ void fuzz_input(struct span in)
             .seed = 1,
         },
         w.now);
-    w.feed = api_feed_new("n1", on_input, NULL);
+    w.scv = informer_new(
+        &(struct informer_settings){.path = "/scvs?fieldSelector=metadata.name%3D",
+                                    .value = "n1",
+                                    .name = "scvs",
+                                    .not_served = "",
+                                    .kind = {.watch_s = REFLECTOR_WATCH_S},
+                                    .object = on_scv,
+                                    .listed = on_scv_listed});
     while (in.n) {
         struct span line = span_cut(&in, '\n');
         if (line.n)
             on_line(line);
     }
-    api_feed_free(w.feed);
+    informer_free(w.scv);
     publisher_free(w.publisher);
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Responses of the API server (other than lists and watches) and the output of credential
- * plugins. The first byte is "e" for the output of a plugin, "g" for a PodGroup or Workload,
- * or selects the status of a response; the rest is the content. Only a complete object says
- * how many members a gang needs. An accepted token is valid in a header, and accepted
- * times are valid. A response other than success gives an error code that matches the
- * status and a text without control characters.
+ * Responses of the API server, other than lists and watches. The first byte is "g" for a PodGroup
+ * or Workload, or selects the status of a response; the rest is the content. Only a complete
+ * object says how many members a gang needs. A response other than success gives an error code
+ * that matches the status and a text without control characters.
  */
 
 #include "fuzz/fuzz.h"
@@ -14,8 +12,6 @@
 #include "base/clock.h"
 #include "base/jread.h"
 #include "kube/client.h"
-#include "kube/client_priv.h"
-#include "kube/kubeconfig_priv.h"
 #include "kube/pod_group.h"
 
 /* Answers of other programs come into terminals. */
@@ -27,33 +23,12 @@ static void check_printable(const struct err *err)
                      "an error with control characters");
 }
 
-static void check_plugin(struct span text)
-{
-    static char user[] = "u", version[] = "client.authentication.k8s.io/v1";
-    char *argv[] = {user, NULL}, *env[] = {NULL};
-    struct kube_exec e = {.user = user, .api_version = version, .argv = argv, .env = env};
-    struct kube_exec_credential answer = {0};
-    struct err err = {0};
-    if (kube_exec_parse(&e, text, &answer, &err)) {
-        check_printable(&err);
-    } else {
-        fuzz_fail_if(!answer.token && !answer.cert_pem.n, "an empty credential");
-        fuzz_fail_if(answer.token && !kube_token_ok(span_of(answer.token)),
-                     "a token that is not valid in a header");
-        fuzz_fail_if(!answer.cert_pem.n != !answer.key_pem.n,
-                     "a certificate without a key, or the reverse");
-        fuzz_fail_if(answer.cert_pem.n &&
-                         (!kube_is_pem(answer.cert_pem) || !kube_is_pem(answer.key_pem)),
-                     "a certificate that is not PEM");
-    }
-    kube_exec_credential_fini(&answer);
-}
-
 static void check_reply(unsigned status, struct span body)
 {
     struct err err = {0};
     int rc = kube_reply_check(status, body, &err);
-    fuzz_fail_if((rc == 0) != (status / 100 == 2) || (!rc && err.code),
+    bool html = span_starts(span_trim(body), SPAN("<")); /* of a login page */
+    fuzz_fail_if((rc == 0) != (status / 100 == 2 && !html) || (!rc && err.code),
                  "the result contradicts the status");
     if (rc)
         check_printable(&err);
@@ -84,9 +59,11 @@ static void check_group(struct span body)
         const struct gang gang = {
             .kind = (enum gang_kind)kind, .name = SPAN("g"), .group = SPAN("all")};
         uint32_t minimum = 0;
-        struct err err;
-        fuzz_fail_if(pod_group_read(&from, SPAN("ns"), &gang, 60000, &minimum, &err),
-                     "an answer was not read");
+        struct err err = {0};
+        int rc = pod_group_read(&from, SPAN("ns"), &gang, 60000, &minimum, &err);
+        fuzz_fail_if(
+            rc && (minimum || (err.code != ERR_INVALID && err.code != ERR_INTERNAL)),
+            "an answer was not read");
         fuzz_fail_if(minimum > INT32_MAX || (minimum && !whole),
                      "a number that the object does not say");
     }
@@ -97,9 +74,7 @@ void fuzz_input(struct span in)
     static const unsigned statuses[] = {200, 201, 400, 401, 403, 404, 409,
                                         410, 422, 429, 500, 503, 504, 302};
     unsigned kind = fuzz_take(&in);
-    if (kind == 'e')
-        check_plugin(in);
-    else if (kind == 'g')
+    if (kind == 'g')
         check_group(in);
     else
         check_reply(statuses[kind % ARRAY_LEN(statuses)], in);

@@ -59,7 +59,6 @@ static struct {
     struct api *api;
     struct sim_server *sim;
     struct core_driver *driver;
-    struct gpuapi *observe;
     struct server *extender;
     unsigned ports[PORT_KINDS];
     struct buf first_reply[PORT_KINDS]; /* the reply to valid_requests[] */
@@ -71,7 +70,7 @@ static void stop_servers(void)
     sim_server_stop(servers.sim);
     api_free(servers.api);
     server_stop(servers.extender);
-    gpuapi_free(servers.observe);
+    server_free(servers.extender);
     core_driver_free(servers.driver);
     for (size_t i = 0; i < PORT_KINDS; i++)
         buf_fini(&servers.first_reply[i]);
@@ -103,11 +102,9 @@ static void start_servers(void)
                          &servers.ports[SIM], &err);
     fuzz_fail_if(!servers.sim, err.msg);
     servers.driver = verbs_driver_new();
-    servers.observe = gpuapi_new(servers.driver, &(struct gpuapi_config){0});
     struct server_config config = {.address = "127.0.0.1",
                                    .connections = 16,
                                    .max_body = 1 << 20,
-                                   .gpuapi = servers.observe,
                                    .verbs = {.driver = servers.driver}};
     /* It reports its addresses only in its log on standard error. */
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);

@@ -22,8 +22,7 @@ static const struct {
     {&dp_devices_type, true},          {&dp_ids_type, true},
     {&dp_groups_type, true},           {&dp_preferences_type, true},
     {&dp_allocations_type, false},     {&podres_list_type, false},
-    {&podres_get_type, false},         {&podres_allocatable_type, false},
-    {&podres_get_request_type, false},
+    {&podres_get_type, false},         {&podres_get_request_type, false},
 };
 
 enum outcome { DONE, NOT_READ, NOT_WRITTEN };

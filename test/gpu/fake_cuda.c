@@ -14,12 +14,19 @@
  * container with NVIDIA_VISIBLE_DEVICES=GPU-... device 0 is that card.
  *     FAKE_CUDA_CHUNK_MIB    by how much a pool grows. Without it: 2
  *     FAKE_CUDA_CONTEXT_MIB  the size of a context. Without it: FAKE_CONTEXT bytes
+ *     FAKE_CUDA_REFUSES      functions that answer CUDA_ERROR_NOT_SUPPORTED, with spaces between
+ *     FAKE_CUDA_SLOW_MIB     cuMemAlloc of this size takes a tenth of a second, and a context is not
+ *                            made meanwhile
+ *     FAKE_CUDA_DESTROY_WAITS  cuCtxDestroy waits for another thread's cuMemAlloc
+ *
+ * The limits of test/gpu/fake_limits.h hold for both.
  *
  * A module has variables of the size that its image says: "globals BYTES". A pool takes pages of 2 MiB, and returns unused ones at a
  * synchronization or trim. A graph's nodes take memory at the first launch.
  */
 
 #include "gpu/fake_cuda_objects.h"
+#include "gpu/fake_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,30 +55,11 @@ static void lock_file(short type)
             abort();
 }
 
-/* A process that ends holds no memory: PF_EXITING is bit 2 of field 9 of its stat. */
-static bool has_ended(pid_t pid)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return true;
-    text[n] = '\0';
-    char state = 'Z';
-    unsigned flags = 0;
-    const char *p = strrchr(text, ')');
-    return !p || sscanf(p, ") %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2 ||
-           state == 'Z' || state == 'X' || (flags & 4);
-}
-
 static void reap(void)
 {
     for (int i = 0; i < FAKE_PROCESSES; i++)
         if (books->entries[i].pid && books->entries[i].pid != getpid() &&
-            has_ended(books->entries[i].pid))
+            fake_has_ended(books->entries[i].pid))
             books->entries[i] = (struct fake_entry){0};
 }
 
@@ -86,17 +74,116 @@ static unsigned long long sum(void)
 static void take_entry(void)
 {
     lock_file(F_WRLCK);
-    for (int tries = 0; !entry && tries < 2; tries++) {
-        for (int i = 0; i < FAKE_PROCESSES && !entry; i++)
-            if (!books->entries[i].pid)
-                entry = &books->entries[i];
-        if (!entry)
-            reap();
-    }
+    reap();
+    for (int i = 0; i < FAKE_PROCESSES && !entry; i++)
+        if (!books->entries[i].pid)
+            entry = &books->entries[i];
     if (!entry)
         abort();
     *entry = (struct fake_entry){.pid = getpid()};
     lock_file(F_UNLCK);
+}
+
+/* -- The limits of cgroups -- */
+
+static struct fake_limits *limits;
+static struct fake_member *member;
+static int limits_fd = -1;
+static __thread bool is_managed;
+
+static void uuid_of(unsigned char *uuid, int device);
+
+static void join_cgroup(void)
+{
+    unsigned char id[16];
+    member = NULL;
+    limits = fake_limits_open(&limits_fd);
+    if (!limits)
+        return;
+    fake_limits_lock(limits_fd, F_WRLCK);
+    fake_limits_expire(limits); /* a process later sees no folder, in another root */
+    fake_limits_reap(limits);
+    for (int i = 0; i < FAKE_MEMBERS && !member; i++)
+        if (!limits->members[i].pid)
+            member = &limits->members[i];
+    if (!member)
+        abort();
+    *member = (struct fake_member){.pid = getpid()};
+    fake_own_cgroup(member->path);
+    for (int i = 0; i < FAKE_CARDS; i++) {
+        char *at = member->cards[i].uuid;
+        uuid_of(id, i);
+        at += sprintf(at, "GPU");
+        for (int k = 0; k < 16; k++)
+            at += sprintf(at,
+                          k == 0 || (k >= 4 && k <= 10 && k % 2 == 0) ? "-%02x" : "%02x",
+                          id[k]);
+    }
+    fake_limits_lock(limits_fd, F_UNLCK);
+}
+
+/* As lock_books. */
+static void lock_limits(void)
+{
+    fake_limits_lock(limits_fd, F_WRLCK);
+    if (member->pid != getpid())
+        for (fake_limits_lock(limits_fd, F_UNLCK);;)
+            pause();
+}
+
+/* Do the bytes fit into the limits of the process's cgroup and its ancestors? Then it has them. */
+static bool charge(int device, unsigned long long bytes)
+{
+    bool fits = true;
+    if (!limits || is_managed)
+        return true;
+    lock_limits();
+    for (int again = 0; again < 2; again++) {
+        fits = true;
+        for (int i = 0; i < FAKE_LIMITS; i++) {
+            const struct fake_limit *l = &limits->limits[i];
+            unsigned long long used;
+            if (!*l->path || !fake_is_below(member->path, l->path) ||
+                strcmp(l->uuid, member->cards[device].uuid) != 0)
+                continue;
+            used = fake_limits_used(limits, l->path, l->uuid);
+            fits &= used <= l->hard && bytes <= l->hard - used;
+        }
+        if (fits)
+            break;
+        fake_limits_reap(limits);
+    }
+    member->cards[device].used += fits ? bytes : 0;
+    fake_limits_lock(limits_fd, F_UNLCK);
+    return fits;
+}
+
+static void uncharge(int device, unsigned long long bytes)
+{
+    if (!limits || is_managed)
+        return;
+    lock_limits();
+    if (bytes > member->cards[device].used)
+        abort();
+    member->cards[device].used -= bytes;
+    fake_limits_lock(limits_fd, F_UNLCK);
+}
+
+/* The limit of the process's own cgroup is its size of the card; that of a parent is not seen. */
+static void limit_size(int device, size_t *total, size_t *available)
+{
+    if (!limits)
+        return;
+    lock_limits();
+    fake_limits_reap(limits);
+    const struct fake_limit *l =
+        fake_limits_find(limits, member->path, member->cards[device].uuid);
+    if (l && l->hard < *total) {
+        unsigned long long used = fake_limits_used(limits, l->path, l->uuid);
+        *total = l->hard;
+        *available = used < l->hard ? l->hard - used : 0;
+    }
+    fake_limits_lock(limits_fd, F_UNLCK);
 }
 
 static void open_books(void)
@@ -127,9 +214,15 @@ static void lock_books(void)
             pause();
 }
 
-/* The process takes bytes of device 0. Called with the mutex. */
-int take(unsigned long long bytes)
+/* The books are those of device 0. Called with the mutex. */
+int take(int device, unsigned long long bytes)
 {
+    if (device >= DEVICES)
+        return OK;
+    if (!charge(device, bytes))
+        return OUT_OF_MEMORY;
+    if (device != 0)
+        return OK;
     if (books == &own_books) {
         entry->used += bytes;
         return OK;
@@ -146,16 +239,24 @@ int take(unsigned long long bytes)
     if (rc == OK && now > books->peak)
         books->peak = now;
     lock_file(F_UNLCK);
+    if (rc != OK)
+        uncharge(device, bytes);
     return rc;
 }
 
-void give(unsigned long long bytes)
+/* The books first: another process takes what is given back, and must not find it there. */
+void give(int device, unsigned long long bytes)
 {
-    lock_books();
-    if (bytes > entry->used)
-        abort();
-    __atomic_store_n(&entry->used, entry->used - bytes, __ATOMIC_SEQ_CST);
-    lock_file(F_UNLCK);
+    if (device >= DEVICES)
+        return;
+    if (device == 0) {
+        lock_books();
+        if (bytes > entry->used)
+            abort();
+        __atomic_store_n(&entry->used, entry->used - bytes, __ATOMIC_SEQ_CST);
+        lock_file(F_UNLCK);
+    }
+    uncharge(device, bytes);
 }
 
 /* -- Objects -- */
@@ -183,8 +284,10 @@ void enter(void)
 {
     static bool registered;
     pthread_mutex_lock(&mutex);
-    if (!is_open)
+    if (!is_open) {
         open_books();
+        join_cgroup();
+    }
     if (!registered)
         registered = pthread_atfork(NULL, NULL, in_child) == 0;
 }
@@ -205,14 +308,18 @@ struct object *make(enum kind kind, int device, unsigned long long bytes)
         struct object *o = &objects[(n_free_hint + i) % OBJECTS];
         if (o->kind != NONE)
             continue;
-        if (device == 0 && take(bytes) != OK)
+        if (take(device, bytes) != OK)
             return NULL;
         n_free_hint = (int)(o - objects);
         if (tops[kind] <= n_free_hint)
             tops[kind] = n_free_hint + 1;
         if (tops[NONE] <= n_free_hint)
             tops[NONE] = n_free_hint + 1;
-        *o = (struct object){.kind = kind, .device = device, .bytes = bytes, .refs = 1};
+        *o = (struct object){.kind = kind,
+                             .device = device,
+                             .bytes = bytes,
+                             .refs = 1,
+                             .managed = is_managed};
         o->address = next_address;
         next_address += (bytes + 0x1fffff) & ~0x1fffffull;
         next_address += 0x200000;
@@ -241,8 +348,9 @@ void end(struct object *o)
     }
     if (o->fd > 0)
         close(o->fd);
-    if (o->device == 0)
-        give(o->bytes);
+    is_managed = o->managed;
+    give(o->device, o->bytes);
+    is_managed = false;
     n_free_hint = (int)(o - objects);
     *o = (struct object){0};
 }
@@ -262,6 +370,24 @@ bool is(const struct object *o, enum kind kind)
 {
     return o && o->kind == kind && !o->destroyed;
 }
+
+bool refuses_any;
+
+__attribute__((constructor)) static void read_refusals(void)
+{
+    refuses_any = getenv("FAKE_CUDA_REFUSES") != NULL;
+}
+
+bool refuses(const char *function)
+{
+    const char *all = getenv("FAKE_CUDA_REFUSES"),
+               *at = all ? strstr(all, function) : NULL;
+    size_t n = strlen(function);
+    return at && (at == all || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0');
+}
+
+/* Calls of cuMemAlloc: how many take long now, and how many there were. Modules made. */
+static int slow, allocations, modules;
 
 /* -- Devices and contexts -- */
 
@@ -303,15 +429,20 @@ static void read_uuid(unsigned char *uuid, const char *text)
     }
 }
 
-FN(cuDeviceGetUuid_v2, (unsigned char *uuid, int device), (uuid, device))
+static void uuid_of(unsigned char *uuid, int device)
 {
-    NEEDS_INIT;
     for (int i = 0; i < 16; i++)
         uuid[i] = (unsigned char)i;
     uuid[0] = (unsigned char)(device << 4);
-    const char *visible = getenv("NVIDIA_VISIBLE_DEVICES");
+    const char *visible = getenv("FAKE_CUDA_UUID") ?: getenv("NVIDIA_VISIBLE_DEVICES");
     if (device == 0 && visible && strncmp(visible, "GPU-", 4) == 0)
         read_uuid(uuid, visible + 4);
+}
+
+FN(cuDeviceGetUuid_v2, (unsigned char *uuid, int device), (uuid, device))
+{
+    NEEDS_INIT;
+    uuid_of(uuid, device);
     return OK;
 }
 
@@ -322,8 +453,10 @@ FN(cuDeviceGetUuid, (unsigned char *uuid, int device), (uuid, device))
 
 FN(cuDeviceTotalMem_v2, (size_t * total, int device), (total, device))
 {
+    size_t available = 0;
     enter();
     *total = books->capacity;
+    limit_size(device, total, &available);
     return leave(OK);
 }
 
@@ -333,7 +466,16 @@ static void neighbor_takes(void)
     if (!books->neighbor)
         return;
     lock_books();
-    books->entries[0].used += books->neighbor;
+    if (books->neighbor_skip) {
+        books->neighbor_skip--;
+        lock_file(F_UNLCK);
+        return;
+    }
+    books->entries[books->neighbor_at].used += books->neighbor;
+    if (books->neighbor_at + 1 < books->neighbors)
+        books->neighbor_at++;
+    if (books->neighbor_once)
+        books->neighbor = 0;
     lock_file(F_UNLCK);
 }
 
@@ -344,15 +486,21 @@ static unsigned long long context_bytes(void)
     return mib ? strtoull(mib, NULL, 10) << 20 : FAKE_CONTEXT;
 }
 
-enum { STACK = 1024, THREADS = 132 * 2048 };
+enum { STACK = 1024, THREADS = 132 * 2048, DEPTH = 2, LAUNCHES = 2048, LIMITS = 5 };
 
 static int make_context(handle *context, int device)
 {
     NEEDS_INIT;
+    while (__atomic_load_n(&slow, __ATOMIC_SEQ_CST))
+        usleep(1000);
     enter();
     *context = make(CONTEXT, device, context_bytes());
-    if (*context)
+    if (*context) {
         (*context)->limits[0] = STACK;
+        (*context)->limits[3] = DEPTH;
+        (*context)->limits[4] = LAUNCHES;
+        (*context)->maps = 1; /* attached */
+    }
     current = *context ? *context : current;
     return leave(*context ? OK : OUT_OF_MEMORY);
 }
@@ -381,7 +529,8 @@ FN(cuCtxCreate_v4, (handle * c, void *params, unsigned flags, int device),
 
 static unsigned long long settings(const struct object *c)
 {
-    return (c->limits[0] - STACK) * THREADS + c->limits[1] + c->limits[2];
+    return (c->limits[0] - STACK) * THREADS + c->limits[1] + c->limits[2] +
+           ((c->limits[3] - DEPTH) << 20) + (c->limits[4] - LAUNCHES) * 1024;
 }
 
 static void end_context(struct object *context)
@@ -391,8 +540,7 @@ static void end_context(struct object *context)
              objects[i].kind == MODULE) &&
             objects[i].of == context)
             end(&objects[i]);
-    if (context->device == 0)
-        give(settings(context));
+    give(context->device, settings(context));
     if (current == context)
         current = NULL;
 }
@@ -404,7 +552,7 @@ struct object *whole(struct object *context)
 
 FN(cuCtxGetLimit, (size_t * value, int limit), (value, limit))
 {
-    if (!current || limit < 0 || limit > 2)
+    if (!current || limit < 0 || limit >= LIMITS)
         return INVALID;
     *value = whole(current)->limits[limit];
     return OK;
@@ -412,16 +560,17 @@ FN(cuCtxGetLimit, (size_t * value, int limit), (value, limit))
 
 FN(cuCtxSetLimit, (int limit, size_t value), (limit, value))
 {
-    if (!current || limit < 0 || limit > 2 || (limit == 0 && value < STACK))
+    if (!current || limit < 0 || limit >= LIMITS || (limit == 0 && value < STACK) ||
+        (limit == 3 && value < DEPTH) || (limit == 4 && value < LAUNCHES))
         return INVALID;
     enter();
     struct object *c = whole(current);
     unsigned long long before = settings(c), old = c->limits[limit];
     c->limits[limit] = value;
     unsigned long long now = settings(c);
-    if (c->device == 0 && now < before)
-        give(before - now);
-    if (c->device == 0 && now > before && take(now - before) != OK) {
+    if (now < before)
+        give(c->device, before - now);
+    if (now > before && take(c->device, now - before) != OK) {
         c->limits[limit] = old;
         return leave(OUT_OF_MEMORY);
     }
@@ -437,6 +586,13 @@ FN(cuDeviceGetAttribute, (int *value, int attribute, int device),
 
 FN(cuCtxDestroy_v2, (handle context), (context))
 {
+    int seen = __atomic_load_n(&allocations, __ATOMIC_SEQ_CST), ms = 0;
+    for (; getenv("FAKE_CUDA_DESTROY_WAITS") && ms < 3000 &&
+           seen == __atomic_load_n(&allocations, __ATOMIC_SEQ_CST);
+         ms++)
+        usleep(1000);
+    if (ms == 3000)
+        return NOT_SUPPORTED;
     enter();
     if (!is(context, CONTEXT) || context->refs == 0)
         return leave(INVALID_CONTEXT);
@@ -450,17 +606,50 @@ FN(cuCtxDestroy, (handle context), (context))
     return impl_cuCtxDestroy_v2(context);
 }
 
+/* Of CUDA before 4.0: contexts that are shared by attaching to them. */
+FN(cuCtxAttach, (handle * context, unsigned flags), (context, flags))
+{
+    *context = current;
+    current->maps++;
+    return OK;
+}
+
+FN(cuCtxDetach, (handle context), (context))
+{
+    if (!is(context, CONTEXT) || context != current)
+        return INVALID_CONTEXT;
+    return --context->maps ? OK : impl_cuCtxDestroy_v2(context);
+}
+
+FN(cuCtxGetApiVersion, (handle context, unsigned *version), (context, version))
+{
+    *version = 3020;
+    return is(context, CONTEXT) ? OK : INVALID_CONTEXT;
+}
+
+#define OF_GRAPHICS(name)                                                                \
+    FN(name, (handle * c, unsigned flags, int device, void *display),                    \
+       (c, flags, device, display))                                                      \
+    {                                                                                    \
+        return make_context(c, device);                                                  \
+    }
+OF_GRAPHICS(cuGLCtxCreate)
+OF_GRAPHICS(cuGLCtxCreate_v2)
+OF_GRAPHICS(cuVDPAUCtxCreate)
+OF_GRAPHICS(cuVDPAUCtxCreate_v2)
+
 static int use_primary(int device)
 {
     struct object *o = &primary[device];
-    if (o->refs == 0 && device == 0 && take(context_bytes()) != OK)
+    unsigned long long bytes = o->refs ? o->bytes : context_bytes();
+    if (o->refs == 0 && take(device, bytes) != OK)
         return OUT_OF_MEMORY;
     if (o->refs++ == 0)
         *o = (struct object){.kind = CONTEXT,
                              .device = device,
                              .refs = 1,
-                             .bytes = context_bytes(),
-                             .limits = {STACK}};
+                             .bytes = bytes,
+                             .limits = {STACK, 0, 0, DEPTH, LAUNCHES}};
     return OK;
 }
 
@@ -487,8 +676,7 @@ static int end_primary(int device)
     if (primary[device].refs == 0)
         return leave(OK);
     end_context(&primary[device]);
-    if (device == 0)
-        give(primary[device].bytes);
+    give(device, primary[device].bytes);
     primary[device].refs = 0;
     return leave(OK);
 }
@@ -583,15 +771,42 @@ FN(cuCtxPopCurrent_v2, (handle * context), (context))
 FN(cuStreamCreate, (handle * stream, unsigned flags), (stream, flags))
 {
     WITH_CONTEXT;
-    *stream = make(STREAM, 1, 0);
+    *stream = make(STREAM, NOWHERE, 0);
     (*stream)->of = current;
+    return leave(OK);
+}
+
+/* A stream of a green context has no context that this version could name. */
+FN(cuGreenCtxStreamCreate, (handle * stream, handle green, unsigned flags, int priority),
+   (stream, green, flags, priority))
+{
+    enter();
+    *stream = make(STREAM, NOWHERE, 0);
+    (*stream)->of = green;
     return leave(OK);
 }
 
 FN(cuStreamGetCtx, (handle stream, handle *context), (stream, context))
 {
     *context = (size_t)stream > 2 ? stream->of : current;
+    return *context && (*context)->kind == GREEN && (size_t)stream > 2 ? NOT_SUPPORTED
+                                                                       : OK;
+}
+
+FN(cuStreamGetCtx_v2, (handle stream, handle *context, handle *green),
+   (stream, context, green))
+{
+    handle of = (size_t)stream > 2 ? stream->of : current;
+    *green = of && of->kind == GREEN ? of : NULL;
+    *context = whole(of);
     return OK;
+}
+
+FN(cuStreamGetDevice, (handle stream, int *device), (stream, device))
+{
+    handle of = (size_t)stream > 2 ? stream->of : current;
+    *device = of ? of->device : 0;
+    return of ? OK : INVALID_CONTEXT;
 }
 
 FN(cuCtxGetDevice, (int *device), (device))
@@ -607,6 +822,7 @@ FN(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total))
     WITH_CONTEXT;
     *total = books->capacity;
     *available = books->capacity - sum();
+    limit_size(whole(current)->device, total, available);
     return leave(OK);
 }
 
@@ -625,12 +841,25 @@ static int make_linear(enum kind kind, unsigned long long bytes, dptr *p)
 
 FN(cuMemAlloc_v2, (dptr * p, size_t bytes), (p, bytes))
 {
-    return make_linear(LINEAR, bytes, p);
+    static int slow_mib = -1;
+    if (slow_mib < 0)
+        slow_mib = getenv("FAKE_CUDA_SLOW_MIB") ? atoi(getenv("FAKE_CUDA_SLOW_MIB")) : 0;
+    bool is_slow = slow_mib && bytes >> 20 == (size_t)slow_mib;
+    if (is_slow)
+        __atomic_fetch_add(&slow, 1, __ATOMIC_SEQ_CST), usleep(100000);
+    int rc = make_linear(LINEAR, bytes, p);
+    if (is_slow)
+        __atomic_fetch_sub(&slow, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&allocations, allocations + 1, __ATOMIC_RELAXED);
+    return rc;
 }
 
 FN(cuMemAllocManaged, (dptr * p, size_t bytes, unsigned flags), (p, bytes, flags))
 {
-    return make_linear(LINEAR, bytes, p);
+    is_managed = true;
+    int rc = make_linear(LINEAR, bytes, p);
+    is_managed = false;
+    return rc;
 }
 
 FN(cuMemAllocPitch_v2,
@@ -645,6 +874,14 @@ FN(cuMemFree_v2, (dptr p), (p))
 {
     if (!p)
         return OK;
+    int seen = __atomic_load_n(&modules, __ATOMIC_SEQ_CST), ms = 0;
+    while (getenv("FAKE_CUDA_FREE_WAITS") && ms < 1500 &&
+           seen == __atomic_load_n(&modules, __ATOMIC_SEQ_CST)) {
+        usleep(1000);
+        ms++;
+    }
+    if (ms == 1500)
+        return NOT_SUPPORTED;
     enter();
     struct object *o = find(LINEAR, p);
     if (!o)
@@ -675,6 +912,7 @@ static int load(handle *module, const char *image)
     WITH_CONTEXT;
     sscanf(image, "globals %llu", &bytes);
     neighbor_takes();
+    __atomic_fetch_add(&modules, 1, __ATOMIC_SEQ_CST);
     *module = make(MODULE, current->device, bytes);
     if (*module)
         (*module)->of = whole(current);
@@ -751,34 +989,49 @@ static const struct symbol {
     void *exported, *alias;
 } symbols[];
 
-static int get_proc(const char *name, void **found, int version, unsigned long long flags)
+/* As the real ones: *status is 1 for an unknown name, 2 if a newer version has it. */
+static int get_proc(const char *name, void **found, int version, unsigned long long flags,
+                    int *status)
 {
     const struct symbol *best = NULL;
-    for (const struct symbol *s = symbols; s->name; s++)
+    if (flags > 2)
+        return INVALID;
+    *status = 1;
+    for (const struct symbol *s = symbols; s->name; s++) {
+        if (strcmp(s->name, name) == 0)
+            *status = 2;
         if (strcmp(s->name, name) == 0 && s->since <= version &&
             s->per_thread <= ((flags & 2) != 0) &&
             (!best || s->per_thread > best->per_thread ||
              (s->per_thread == best->per_thread && s->since > best->since)))
             best = s;
-    *found = !best ? NULL : getenv("FAKE_CUDA_ALIAS") ? best->alias : best->exported;
-    return best ? OK : NOT_FOUND;
+    }
+    if (!best)
+        return NOT_FOUND;
+    *status = 0;
+    *found = getenv("FAKE_CUDA_ALIAS") ? best->alias : best->exported;
+    return OK;
 }
 
 FN(cuGetProcAddress,
    (const char *name, void **found, int version, unsigned long long flags),
    (name, found, version, flags))
 {
-    return get_proc(name, found, version, flags);
+    int status;
+    return get_proc(name, found, version, flags, &status);
 }
 
+/* Answers that there is no function by NULL, not by an error. */
 FN(cuGetProcAddress_v2,
    (const char *name, void **found, int version, unsigned long long flags, int *status),
    (name, found, version, flags, status))
 {
-    int rc = get_proc(name, found, version, flags);
-    if (status)
-        *status = rc == OK ? 0 : 1;
-    return rc;
+    int answer, rc = get_proc(name, found, version, flags, &answer);
+    if (rc == NOT_FOUND)
+        *found = NULL;
+    if (status && (rc == OK || rc == NOT_FOUND))
+        *status = answer;
+    return rc == NOT_FOUND ? OK : rc;
 }
 
 #define ROW(symbol, name, since, per_thread) extern int symbol(), impl_##symbol();

@@ -19,7 +19,11 @@ struct fake_books {
         watch; /* above it, ended processes are looked for before counting */
     unsigned long long peak;     /* the most that living processes held at one time */
     unsigned long long neighbor; /* what entries[0] takes whenever a context is made or a
-                                    module loaded */
+                                    module loaded; can be negative */
+    unsigned long long neighbor_once; /* only the first time */
+    unsigned long long neighbor_skip; /* so often not */
+    unsigned long long neighbor_at;   /* which entry, if each time is another one's */
+    unsigned long long neighbors;     /* how many others; 0: only entries[0] */
     struct fake_entry entries[FAKE_PROCESSES];
 };
 
@@ -34,6 +38,13 @@ struct fake_books {
     ROW(cuCtxCreate_v4, "cuCtxCreate", 12050, 0)                                         \
     ROW(cuCtxDestroy, "cuCtxDestroy", 2000, 0)                                           \
     ROW(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0)                                        \
+    ROW(cuCtxAttach, "cuCtxAttach", 2000, 0)                                             \
+    ROW(cuCtxDetach, "cuCtxDetach", 2000, 0)                                             \
+    ROW(cuGLCtxCreate, "cuGLCtxCreate", 2000, 0)                                         \
+    ROW(cuGLCtxCreate_v2, "cuGLCtxCreate", 3020, 0)                                      \
+    ROW(cuVDPAUCtxCreate, "cuVDPAUCtxCreate", 3010, 0)                                   \
+    ROW(cuVDPAUCtxCreate_v2, "cuVDPAUCtxCreate", 3020, 0)                                \
+    ROW(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, 0)                      \
     ROW(cuCtxSetCurrent, "cuCtxSetCurrent", 4000, 0)                                     \
     ROW(cuCtxGetCurrent, "cuCtxGetCurrent", 4000, 0)                                     \
     ROW(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                   \
@@ -112,7 +123,7 @@ struct fake_books {
     ROW(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040, 0)                        \
     ROW(cuGraphNodeGetDependencies, "cuGraphNodeGetDependencies", 10000, 0)              \
     ROW(cuGraphAddNode, "cuGraphAddNode", 12020, 0)                                      \
-    ROW(cuGraphAddNode_v2, "cuGraphAddNode_v2", 12030, 0)                                \
+    ROW(cuGraphAddNode_v2, "cuGraphAddNode", 12030, 0)                                   \
     ROW(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0)                              \
     ROW(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0)                           \
     ROW(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0)            \
@@ -120,8 +131,11 @@ struct fake_books {
     ROW(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, 1)     \
     ROW(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0)                              \
     ROW(cuGraphLaunch, "cuGraphLaunch", 10000, 0)                                        \
+    ROW(cuLaunchKernel, "cuLaunchKernel", 4000, 0)                                       \
+    ROW(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, 0)                                  \
     ROW(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, 0)                          \
-    ROW(cuStreamBeginCapture, "cuStreamBeginCapture", 10010, 0)                          \
+    ROW(cuStreamBeginCapture, "cuStreamBeginCapture", 10000, 0)                          \
+    ROW(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, 0)                       \
     ROW(cuStreamEndCapture, "cuStreamEndCapture", 10000, 0)                              \
     ROW(cuGetProcAddress, "cuGetProcAddress", 11030, 0)                                  \
     ROW(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0)

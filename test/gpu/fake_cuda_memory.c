@@ -37,7 +37,7 @@ static int make_array(handle *array, unsigned long long bytes)
 static unsigned long long elements(unsigned long long w, unsigned long long h,
                                    unsigned long long d, unsigned channels, int format)
 {
-    if (format == 0xb0)
+    if (format == 0xb0 || format == 0x53)
         return w * h * 3 / 2;
     if (format == 0x91)
         return (w + 3) / 4 * ((h + 3) / 4) * 8;
@@ -112,7 +112,7 @@ static struct object *default_pool(int device)
 FN(cuMemPoolCreate, (handle * pool, const struct pool_props *props), (pool, props))
 {
     enter();
-    *pool = make(POOL, props->location.type == 1 ? props->location.id : 1, 0);
+    *pool = make(POOL, props->location.type == 1 ? props->location.id : NOWHERE, 0);
     return leave(OK);
 }
 
@@ -129,8 +129,8 @@ static void shrink(struct object *pool, unsigned long long keep)
 {
     unsigned long long need = in_chunks(pool->size);
     need = need < keep && keep < pool->bytes ? keep : need;
-    if (need < pool->bytes && pool->device == 0)
-        give(pool->bytes - need);
+    if (need < pool->bytes)
+        give(pool->device, pool->bytes - need);
     pool->bytes = need < pool->bytes ? need : pool->bytes;
     if (pool->destroyed && !pool->size)
         end(pool);
@@ -192,10 +192,10 @@ static int alloc_pooled(dptr *p, unsigned long long bytes, struct object *pool)
     if (!is(pool, POOL) || !bytes)
         return INVALID;
     unsigned long long need = in_chunks(pool->size + bytes);
-    if (need > pool->bytes && pool->device == 0 && take(need - pool->bytes) != OK)
+    if (need > pool->bytes && take(pool->device, need - pool->bytes) != OK)
         return OUT_OF_MEMORY;
     pool->bytes = need > pool->bytes ? need : pool->bytes;
-    struct object *o = make(POOLED, 1, bytes);
+    struct object *o = make(POOLED, NOWHERE, bytes);
     if (!o)
         return OUT_OF_MEMORY;
     pool->size += bytes;
@@ -225,7 +225,8 @@ static struct object *captured, *last_node;
 static struct object *add_node(struct object *graph, struct object *from,
                                unsigned long long bytes, dptr freed)
 {
-    struct object *gone = freed ? find(NODE, freed) : NULL, *o = make(NODE, 1, bytes);
+    struct object *gone = freed ? find(NODE, freed) : NULL,
+                  *o = make(NODE, NOWHERE, bytes);
     o->of = graph;
     o->owner = (dptr)(size_t)from;
     if (gone)
@@ -236,11 +237,58 @@ static struct object *add_node(struct object *graph, struct object *from,
     return o;
 }
 
+static int dependencies(handle node, handle *from, size_t *n)
+{
+    size_t is = node->owner != 0;
+    if (from && *n)
+        *from = (handle)(size_t)node->owner;
+    *n = from && *n < is ? *n : is;
+    return OK;
+}
+
+/* The edge to a kernel that starts early carries data. */
 FN(cuGraphNodeGetDependencies, (handle node, handle *from, size_t *n), (node, from, n))
 {
-    *n = node->owner != 0;
-    *from = (handle)(size_t)node->owner;
-    return OK;
+    return node->dependent ? LOSSY_QUERY : dependencies(node, from, n);
+}
+
+FN(cuGraphNodeGetDependencies_v2, (handle node, handle *from, dptr *edges, size_t *n),
+   (node, from, edges, n))
+{
+    return node->dependent && from && !edges ? LOSSY_QUERY : dependencies(node, from, n);
+}
+
+/* A captured kernel. */
+static int launch(void *stream, bool dependent)
+{
+    enter();
+    if (stream == (void *)1 && captured) {
+        last_node = add_node(captured, last_node, 0, 0);
+        last_node->dependent = dependent;
+    }
+    return leave(OK);
+}
+
+FN(cuLaunchKernel,
+   (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+    unsigned shared, void *stream, void **params, void **extra),
+   (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra))
+{
+    return launch(stream, false);
+}
+
+/* With the attribute of a programmatic dependency, whatever it is asked for. */
+struct launch_config {
+    unsigned grid[3], block[3], shared;
+    void *stream, *attributes;
+    unsigned n;
+};
+
+FN(cuLaunchKernelEx,
+   (const struct launch_config *c, void *f, void **params, void **extra),
+   (c, f, params, extra))
+{
+    return launch(c->stream, true);
 }
 
 static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
@@ -251,7 +299,8 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
         return INVALID_CONTEXT;
     enter();
     if (stream == (void *)1 && captured) {
-        last_node = add_node(captured, last_node, bytes, 0);
+        int device = pool ? pool->device : context->device;
+        last_node = add_node(captured, last_node, device ? 0 : bytes, 0);
         *p = last_node->address;
         return leave(OK);
     }
@@ -295,6 +344,18 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
         *graph = captured;                                                               \
         *nodes = &last_node;                                                             \
         *n = last_node != NULL;                                                          \
+        return captured && last_node && last_node->dependent ? LOSSY_QUERY : OK;         \
+    }                                                                                    \
+    FN(cuStreamGetCaptureInfo_v3##suffix,                                                \
+       (void *stream, int *status, unsigned long long *id, handle *graph,                \
+        const handle **nodes, const void **edges, size_t *n),                            \
+       (stream, status, id, graph, nodes, edges, n))                                     \
+    {                                                                                    \
+        *status = stream == (void *)1 && captured;                                       \
+        *graph = captured;                                                               \
+        *nodes = &last_node;                                                             \
+        *edges = NULL;                                                                   \
+        *n = last_node != NULL;                                                          \
         return OK;                                                                       \
     }
 
@@ -333,7 +394,7 @@ FN(cuMemCreate,
     NEEDS_INIT;
     enter();
     struct object *o =
-        make(MEMORY, prop->location.type == 1 ? prop->location.id : 1, bytes);
+        make(MEMORY, prop->location.type == 1 ? prop->location.id : NOWHERE, bytes);
     *h = o ? o->address : 0;
     if (o)
         o->location = prop->location.type == 1 ? prop->location.id + 1 : -1;
@@ -384,7 +445,7 @@ static void end_bound(enum kind kind, dptr owner, dptr from, dptr to)
 
 static int bind(enum kind kind, dptr owner, dptr place, struct object *memory)
 {
-    struct object *o = memory ? make(kind, 1, 0) : NULL;
+    struct object *o = memory ? make(kind, NOWHERE, 0) : NULL;
     if (!o)
         return INVALID;
     o->owner = owner;
@@ -397,7 +458,7 @@ static int bind(enum kind kind, dptr owner, dptr place, struct object *memory)
 FN(cuMulticastCreate, (dptr * h, void *prop), (h, prop))
 {
     enter();
-    *h = make(MEMORY, 1, 0)->address;
+    *h = make(MEMORY, NOWHERE, 0)->address;
     return leave(OK);
 }
 
@@ -473,7 +534,7 @@ static struct object *import(const char *path, enum kind kind)
     struct flock l = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
     char text[32] = "";
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    struct object *o = fd < 0 ? NULL : make(kind, 1, 0);
+    struct object *o = fd < 0 ? NULL : make(kind, NOWHERE, 0);
     if (!o || fcntl(fd, F_OFD_SETLK, &l) || pread(fd, text, sizeof text - 1, 0) < 0)
         return NULL;
     o->fd = fd;
@@ -570,7 +631,7 @@ FN(cuMemMap, (dptr at, size_t bytes, size_t offset, dptr h, unsigned long long f
    (at, bytes, offset, h, flags))
 {
     enter();
-    struct object *o = find(MEMORY, h), *m = o ? make(MAPPING, 1, 0) : NULL;
+    struct object *o = find(MEMORY, h), *m = o ? make(MAPPING, NOWHERE, 0) : NULL;
     if (!m)
         return leave(INVALID);
     m->size = bytes;
@@ -620,6 +681,10 @@ struct node_params {
     int type, reserved[3];
     union {
         struct alloc_node alloc;
+        struct {
+            handle graph;
+            int ownership; /* 1: moved */
+        } child;
         long long room[29];
     };
     long long reserved2;
@@ -628,16 +693,21 @@ struct node_params {
 FN(cuGraphCreate, (handle * graph, unsigned flags), (graph, flags))
 {
     enter();
-    *graph = make(GRAPH, 1, 0);
+    *graph = make(GRAPH, NOWHERE, 0);
     return leave(OK);
 }
 
-FN(cuStreamBeginCapture, (void *stream, int mode), (stream, mode))
+FN(cuStreamBeginCapture, (void *stream), (stream))
 {
     enter();
-    captured = make(GRAPH, 1, 0);
+    captured = make(GRAPH, NOWHERE, 0);
     last_node = NULL;
     return leave(OK);
+}
+
+FN(cuStreamBeginCapture_v2, (void *stream, int mode), (stream, mode))
+{
+    return impl_cuStreamBeginCapture(stream);
 }
 
 FN(cuStreamEndCapture, (void *stream, handle *graph), (stream, graph))
@@ -671,9 +741,20 @@ FN(cuGraphAddNode,
     struct node_params *params),
    (node, graph, from, n, params))
 {
-    return params->type == 10
-               ? impl_cuGraphAddMemAllocNode(node, graph, from, n, &params->alloc)
-               : INVALID;
+    if (params->type == 10)
+        return impl_cuGraphAddMemAllocNode(node, graph, from, n, &params->alloc);
+    if (params->type != 4 || params->child.ownership != 1)
+        return INVALID;
+    enter();
+    *node = add_node(graph, n ? *from : NULL, 0, 0);
+    handle child = params->child.graph;
+    for (int i = 0; i < tops[NODE]; i++)
+        if (objects[i].kind == NODE && objects[i].of == child)
+            objects[i].of = graph;
+    graph->limits[0] += child->limits[0];
+    graph->place += child->place;
+    end(child); /* nobody may use its handle again */
+    return leave(OK);
 }
 
 FN(cuGraphAddNode_v2,
@@ -698,8 +779,9 @@ FN(cuGraphDestroy, (handle graph), (graph))
 static int instantiate(handle *exec, handle graph)
 {
     enter();
-    *exec = make(EXEC, 1, 0);
+    *exec = make(EXEC, NOWHERE, 0);
     (*exec)->size = graph->limits[0];
+    (*exec)->place = graph->place; /* at its end this much is free */
     return leave(OK);
 }
 
@@ -732,17 +814,28 @@ FN(cuGraphInstantiateWithParams_ptsz, (handle * e, handle g, void *params),
     return instantiate(e, g);
 }
 
-static unsigned long long graph_held; /* by all executable graphs */
-static unsigned long long graph_idle; /* of it by ended ones */
+static unsigned long long graph_held;  /* by all executable graphs */
+static unsigned long long graph_idle;  /* of it by ended ones */
+static unsigned long long stream_held; /* of it by those that free what they take */
+static unsigned long long stream_room; /* of that for the last stream */
+static void *last_stream;
 
 FN(cuGraphLaunch, (handle exec, void *stream), (exec, stream))
 {
     enter();
-    if (!exec->launched && take(exec->size) != OK)
+    unsigned long long again = exec->size - (exec->size < exec->place ? 0 : exec->place);
+    unsigned long long need = exec->launched ? 0 : exec->size;
+    if (stream != last_stream)
+        stream_room = 0; /* it can run at the same time */
+    last_stream = stream;
+    if (again == 0) /* frees all of it: one after the other use the same memory */
+        need = exec->size > stream_room ? exec->size - stream_room : 0;
+    if (take(0, need) != OK)
         return leave(OUT_OF_MEMORY);
-    if (!exec->launched)
-        graph_held += exec->size;
-    exec->launched = true;
+    graph_held += need;
+    stream_held += again == 0 ? need : 0;
+    stream_room += again == 0 ? need : 0;
+    exec->launched = again != 0;
     return leave(OK);
 }
 
@@ -758,9 +851,9 @@ FN(cuGraphExecDestroy, (handle exec), (exec))
 FN(cuDeviceGraphMemTrim, (int device), (device))
 {
     enter();
-    give(graph_idle);
-    graph_held -= graph_idle;
-    graph_idle = 0;
+    give(0, graph_idle + stream_held);
+    graph_held -= graph_idle + stream_held;
+    graph_idle = stream_held = stream_room = 0;
     return leave(OK);
 }
 

@@ -19,9 +19,12 @@ enum {
     OUT_OF_MEMORY = 2,
     NOT_INITIALIZED = 3,
     INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    LOSSY_QUERY = 402,
+    NOT_SUPPORTED = 801,
     NOT_FOUND = 500
 };
-enum { DEVICES = 2, OBJECTS = 32768 };
+enum { DEVICES = 2, NOWHERE = DEVICES, OBJECTS = 32768 };
 
 typedef unsigned long long dptr;
 typedef struct object *handle;
@@ -53,12 +56,12 @@ struct object {
     unsigned long long bytes;     /* taken */
     unsigned long long size;      /* of a pool: in use */
     struct object *of;            /* the context, pool, memory, graph or graph's copy */
-    unsigned long long limits[3]; /* of a context: stack, printf, heap */
+    unsigned long long limits[5]; /* of a context: stack, printf, heap, depth, launches */
     dptr owner, place; /* of a tile or binding: the array or object, and where */
     int fd;            /* of exported and imported memory: importers hold a lock of it */
     int refs, maps;
     int location; /* of MEMORY: 1 + device, -1: the host, 0: none */
-    bool destroyed, launched, zombie;
+    bool destroyed, launched, zombie, dependent, managed;
 };
 
 extern struct object objects[OBJECTS];
@@ -70,9 +73,9 @@ extern bool is_init;
 /* Around each call: the lock of the process. leave returns rc. */
 void enter(void);
 int leave(int rc);
-/* The process takes or gives bytes of device 0. */
-int take(unsigned long long bytes);
-void give(unsigned long long bytes);
+/* The process takes or gives bytes of the device. NOWHERE has none. */
+int take(int device, unsigned long long bytes);
+void give(int device, unsigned long long bytes);
 /* An object that takes bytes of the device; NULL: they do not fit. end gives them back, unless
  * another process has imported the memory. */
 struct object *make(enum kind kind, int device, unsigned long long bytes);
@@ -83,6 +86,10 @@ bool is(const struct object *o, enum kind kind);
 struct object *whole(struct object *context);
 int free_pooled(dptr p);
 
+/* Does FAKE_CUDA_REFUSES name the function? */
+extern bool refuses_any;
+bool refuses(const char *function);
+
 /* FN(symbol, (parameters), (arguments)): the exported function calls the one behind it, so that
  * cuGetProcAddress has two addresses to answer with. */
 #define FN(name, params, args)                                                           \
@@ -90,6 +97,8 @@ int free_pooled(dptr p);
     EXPORT int name params;                                                              \
     EXPORT int name params                                                               \
     {                                                                                    \
+        if (refuses_any && refuses(#name))                                               \
+            return NOT_SUPPORTED;                                                        \
         return impl_##name args;                                                         \
     }                                                                                    \
     int impl_##name params

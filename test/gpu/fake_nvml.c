@@ -18,9 +18,13 @@
  *
  * The cards are in the order of their index. A number that a card does not have is not
  * supported by it: minor, maxclock1 and maxclock2 (SM, memory), gen, width, powerlimit, util,
- * utilmem, temp, pages, remap (0 none, 1 pending, 2 failed), recovery, mig, events (mask),
+ * utilmem, temp, pages, remap (0 none, 1 pending, 2 failed), recovery, mode (of compute), fabric
+ * (3 completed, with fabricstatus), mig, events (mask),
  * processes=PID:BYTES,PID:BYTES, graphics=... and mps=... of the same form, sm=PID:PERCENT,...
- * with smage=MICROSECONDS since it was measured. links=2:5d,1:switch,1:down are NVLinks: two to the
+ * with smage=MICROSECONDS since it was measured. size_v3=32 is the size of an item in the lists of
+ * that version, as of some drivers of branch 535, `size` that of the first version, and
+ * smsize that of sm; of a list, unset=2 items at the end are not written. spill=24 bytes are
+ * written behind each struct. links=2:5d,1:switch,1:down are NVLinks: two to the
  * card on bus 5d, one to a switch, one that is down. path=30,50 is the topology level to each card;
  * affinity=MASK the NUMA nodes. Of a card in MIG mode, instances=N (7) is how many it can have; each
  * has a line as that of a card, with the card's index and the position:
@@ -29,11 +33,18 @@
  *
  * slices, cslices and mib are its attributes. For `fail`, the first line is card 1024.
  *
+ *     sometimes nvmlDeviceSetMemoryLimits_v1 999 3   each third call of the process answers 999
+ *     late nvmlDeviceSetMemoryLimits_v1 200          the call takes 200 ms more
+ *
+ * A driver of 615 and newer has the limits of fake_limits.h, of full cards. below=CODE is what it
+ * answers to a hard limit of less than what is used; without it the limit is set.
+ *
  * What a program may not do (use a device or a set of events after a shutdown, free a set
  * twice) ends it. fake_nvml_held says what it holds.
  */
 
 #include "gpu/fake_cuda.h"
+#include "gpu/fake_limits.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -44,7 +55,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CARDS = 80, MAX_TEXT = 65536, INSTANCES = 1024 };
+enum { MAX_CARDS = 80, MAX_TEXT = 65536, INSTANCES = 1024, MAX_SOMETIMES = 8 };
 enum {
     OK = 0,
     UNINITIALIZED = 1,
@@ -53,6 +64,8 @@ enum {
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
+    FUNCTION_NOT_FOUND = 13,
+    OPERATING_SYSTEM = 17,
     VERSION_MISMATCH = 25,
 };
 
@@ -124,6 +137,10 @@ static struct {
     int generation; /* how often it was initialised */
     int sets;
     char text[MAX_TEXT];
+    struct {
+        char name[64];
+        int calls;
+    } sometimes[MAX_SOMETIMES];
 } g;
 
 EXPORT(void, fake_nvml_held, int *inits, int *sets)
@@ -165,14 +182,45 @@ static const char *line_of(const char *word, int n, size_t *len)
     return NULL;
 }
 
+/* How often the process has made the call, with this one. */
+static int count_call(const char *function)
+{
+    for (int i = 0; i < MAX_SOMETIMES; i++)
+        if (!*g.sometimes[i].name || !strcmp(g.sometimes[i].name, function)) {
+            snprintf(g.sometimes[i].name, sizeof g.sometimes[i].name, "%s", function);
+            return ++g.sometimes[i].calls;
+        }
+    misuse("too many lines `sometimes`");
+    return 0;
+}
+
+/* The two numbers of a line "WORD FUNCTION A B" of the script; false: there is none. */
+static bool numbers_of(const char *word, const char *function, int *a, int *b)
+{
+    size_t len;
+    const char *p;
+    for (int i = 0; (p = line_of(word, i, &len)); i++) {
+        char line[128] = "", name[64];
+        memcpy(line, p, len < sizeof line - 1 ? len : sizeof line - 1);
+        if (sscanf(line, "%63s %d %d", name, a, b) >= 2 && !strcmp(name, function))
+            return true;
+    }
+    return false;
+}
+
 /* What the script has a call answer instead of what it does. index -1: no card. */
 static int scripted(const char *function, int index)
 {
     size_t len;
     const char *p;
+    int a, b = 1;
     read_script();
     if ((p = line_of("down", 0, &len)))
         return atoi(p);
+    if (numbers_of("late", function, &a, &b))
+        nanosleep(&(struct timespec){a / 1000, a % 1000 * 1000000L}, NULL);
+    if (numbers_of("sometimes", function, &a, &b) && count_call(function) % b == 0)
+        return a;
     for (int i = 0; (p = line_of("fail", i, &len)); i++) {
         char line[128] = "", name[64];
         int code, of = -1;
@@ -258,6 +306,14 @@ static int get_unsigned(const char *function, nvmlDevice_t device, const char *k
     return OK;
 }
 
+/* What the structs of a later driver have behind those that are known here. */
+static void spill(nvmlDevice_t device, void *end)
+{
+    unsigned long long n = 0;
+    if (device && number(index_of(device), "spill", &n))
+        memset(end, 0x5a, n);
+}
+
 static int give_text(int rc, const char *p, size_t len, char *out, unsigned int size)
 {
     if (rc)
@@ -299,12 +355,18 @@ NVML(nvmlInit_v2, void)
     return rc;
 }
 
+/* That of nvidia-smi. */
+NVML(nvmlInitWithFlags, unsigned int flags)
+{
+    (void)flags;
+    return nvmlInit_v2();
+}
+
 NVML(nvmlShutdown, void)
 {
     if (g.inits == 0)
         return UNINITIALIZED;
-    if (--g.inits == 0 && g.sets)
-        misuse("shut down with a set of events");
+    g.inits--; /* a set of events that is left does no harm, as nvidia-smi leaves one */
     return OK;
 }
 
@@ -387,6 +449,34 @@ NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "gen")
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "width")
 NUMBER(nvmlDeviceGetPowerManagementLimit, "powerlimit")
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "pages")
+NUMBER(nvmlDeviceGetComputeMode, "mode")
+
+typedef struct {
+    unsigned char clusterUuid[16];
+    int status;
+    unsigned int cliqueId;
+    unsigned char state;
+} nvmlGpuFabricInfo_t;
+typedef struct {
+    unsigned int version;
+    unsigned char clusterUuid[16];
+    int status;
+    unsigned int cliqueId;
+    unsigned char state;
+    unsigned int healthMask;
+} nvmlGpuFabricInfo_v2_t;
+_Static_assert(sizeof(nvmlGpuFabricInfo_t) == 28 && sizeof(nvmlGpuFabricInfo_v2_t) == 36,
+               "ABI");
+
+NVML(nvmlDeviceGetGpuFabricInfo, nvmlDevice_t device, nvmlGpuFabricInfo_t *out)
+{
+    unsigned int state = 0, status = 0;
+    int rc = get_unsigned(__func__, device, "fabric", &state);
+    get_unsigned(__func__, device, "fabricstatus", &status);
+    *out = (nvmlGpuFabricInfo_t){"cluster", (int)status, 7, (unsigned char)state};
+    spill(device, out + 1);
+    return rc;
+}
 
 NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
 {
@@ -402,6 +492,7 @@ NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
     out->bus = (unsigned)strtoul(p, NULL, 16) & 0xff;
     snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", out->bus);
     snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", out->bus);
+    spill(device, out + 1);
     return OK;
 }
 
@@ -450,6 +541,7 @@ NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2, nvmlDevice_t device, unsigned int link
     char to[16] = "";
     int rc = link_of(__func__, device, link, to);
     memset(pci, 0, sizeof *pci);
+    spill(device, pci + 1);
     if (!rc)
         snprintf(pci->busId, sizeof pci->busId, "00000000:%.2s:00.0", to);
     return rc;
@@ -500,11 +592,22 @@ static int memory(const char *function, nvmlDevice_t device, nvmlMemory_v2_t *m)
     return OK;
 }
 
+#ifndef FAKE_NVML_OLD
+__attribute__((visibility("default"))) int
+nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out);
+#endif
+
 NVML(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *out)
 {
     nvmlMemory_v2_t m;
     int rc = memory(__func__, device, &m);
+#ifndef FAKE_NVML_OLD /* as drivers from 535 on: whoever replaces the exported one comes between */
+    nvmlMemory_v2_t again = {.version = sizeof again | 2u << 24};
+    if (!rc && nvmlDeviceGetMemoryInfo_v2(device, &again) == OK)
+        m = again;
+#endif
     *out = (nvmlMemory_t){m.total, m.free, m.used + m.reserved};
+    spill(device, out + 1);
     return rc;
 }
 
@@ -519,6 +622,7 @@ NVML(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *out
 NVML(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *out)
 {
     int rc = get_unsigned(__func__, device, "util", &out->gpu);
+    spill(device, out + 1);
     return rc ? rc : get_unsigned(__func__, device, "utilmem", &out->memory);
 }
 
@@ -565,14 +669,33 @@ static int processes(const char *function, nvmlDevice_t device, const char *key,
     return rc;
 }
 
+/* Writes an item as a driver does whose items have size_v3 bytes, where the card says so of the
+ * function's version: what the form does not have is 0. Of the list, it leaves `unset` out. */
+static void put_process(nvmlDevice_t device, const char *function, void *out, unsigned i,
+                        unsigned n, const void *item, size_t size)
+{
+    char key[16];
+    unsigned long long real = size, unset = 0;
+    snprintf(key, sizeof key, "size%s", strstr(function, "Processes") + 9);
+    number(index_of(device), key, &real);
+    number(index_of(device), "unset", &unset);
+    if (i + unset >= n)
+        return;
+    char *at = (char *)out + i * ((real + 7) / 8 * 8); /* the bytes of padding stay */
+    memset(at, 0, real);
+    memcpy(at, item, size < real ? size : real);
+}
+
 /* A list of processes in a form of nvml.h, with what the form has behind the bytes. */
 #define PROCESSES(name, form, key, ...)                                                  \
     NVML(name, nvmlDevice_t device, unsigned int *n, form *out)                          \
     {                                                                                    \
         static struct processes list;                                                    \
         int rc = processes(__func__, device, key, n, &list);                             \
-        for (unsigned i = 0; !rc && i < list.n; i++)                                     \
-            out[i] = (form){list.p[i].pid, list.p[i].bytes, __VA_ARGS__};                \
+        for (unsigned i = 0; !rc && i < list.n; i++) {                                   \
+            const form item = {list.p[i].pid, list.p[i].bytes, __VA_ARGS__};             \
+            put_process(device, __func__, out, i, list.n, &item, sizeof item);           \
+        }                                                                                \
         return rc;                                                                       \
     }
 PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, "processes")
@@ -601,9 +724,14 @@ NVML(nvmlDeviceGetProcessUtilization, nvmlDevice_t device,
     }
     rc = !out || *n < list.n ? INSUFFICIENT_SIZE : OK;
     *n = list.n;
-    for (unsigned i = 0; !rc && i < list.n; i++)
-        out[i] = (nvmlProcessUtilizationSample_t){
+    unsigned int size = sizeof *out;
+    get_unsigned(__func__, device, "smsize", &size);
+    for (unsigned i = 0; !rc && i < list.n; i++) {
+        const nvmlProcessUtilizationSample_t item = {
             .pid = list.p[i].pid, .timeStamp = at, .smUtil = (unsigned)list.p[i].bytes};
+        memset((char *)out + i * size, 0, size);
+        memcpy((char *)out + i * size, &item, sizeof item);
+    }
     return rc;
 }
 
@@ -709,6 +837,7 @@ NVML(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *out,
             return rc;
         if (id >= 0) {
             set->last_id = id;
+            spill(out->device, out + 1);
             return OK;
         }
         if (waited >= timeout_ms)
@@ -719,14 +848,140 @@ NVML(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *out,
 
 #ifndef FAKE_NVML_OLD
 
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
+_Static_assert(sizeof(nvmlSetMemoryLimits_v1_t) == 24 &&
+                   sizeof(nvmlGetMemoryLimits_v1_t) == 32,
+               "ABI");
+
+/* What both functions refuse. Else the account, locked, the cgroup of the folder and the card. */
+static int open_limits(const char *function, nvmlDevice_t device, const char *folder,
+                       char path[FAKE_PATH], char uuid[FAKE_UUID],
+                       struct fake_limits **limits, int *fd)
+{
+    int index = index_of(device), rc = trouble(function, index);
+    unsigned long long mig = 0, which[2];
+    size_t len = 0;
+    const char *driver = line_of("driver", 0, &len);
+    if (rc)
+        return rc;
+    if (!driver || atoi(driver) < 615)
+        return FUNCTION_NOT_FOUND;
+    number(index, "mig", &mig);
+    *limits = index >= INSTANCES || mig ? NULL : fake_limits_open(fd);
+    if (!*limits)
+        return NOT_SUPPORTED;
+    rc = !folder                                                      ? INVALID_ARGUMENT
+         : !fake_cgroup_of(folder, path) || !fake_folder(path, which) ? OPERATING_SYSTEM
+                                                                      : OK;
+    if (rc) {
+        munmap(*limits, sizeof **limits);
+        close(*fd);
+        return rc;
+    }
+    const char *name = value_of(index, "uuid", &len);
+    snprintf(uuid, FAKE_UUID, "%.*s", (int)len, name ? name : "");
+    fake_limits_lock(*fd, F_WRLCK);
+    fake_limits_expire(*limits);
+    fake_limits_reap(*limits);
+    return OK;
+}
+
+static int close_limits(struct fake_limits *limits, int fd, int rc)
+{
+    munmap(limits, sizeof *limits);
+    close(fd); /* with its lock */
+    return rc;
+}
+
+NVML(nvmlDeviceSetMemoryLimits_v1, nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *in)
+{
+    int fd;
+    struct fake_limits *limits;
+    char uuid[FAKE_UUID], path[FAKE_PATH];
+    unsigned long long total = 0, below = 0;
+    int rc = open_limits(__func__, device, in->nameSpace, path, uuid, &limits, &fd);
+    if (rc)
+        return rc;
+    number(index_of(device), "total", &total);
+    if (in->softLimit > in->hardLimit || in->softLimit > total ||
+        (in->hardLimit > total && in->hardLimit != FAKE_NO_LIMIT))
+        return close_limits(limits, fd, INVALID_ARGUMENT);
+    if (in->hardLimit < fake_limits_used(limits, path, uuid) &&
+        number(index_of(device), "below", &below))
+        return close_limits(limits, fd, (int)below);
+    fake_limits_set(limits, path, uuid, in->softLimit, in->hardLimit);
+    return close_limits(limits, fd, OK);
+}
+
+NVML(nvmlDeviceGetMemoryLimits_v1, nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *out)
+{
+    int fd;
+    struct fake_limits *limits;
+    char uuid[FAKE_UUID], path[FAKE_PATH];
+    int rc = open_limits(__func__, device, out->nameSpace, path, uuid, &limits, &fd);
+    if (rc)
+        return rc;
+    const struct fake_limit *limit = fake_limits_find(limits, path, uuid);
+    if (!limit)
+        return close_limits(limits, fd, NOT_FOUND);
+    out->softLimit = limit->soft > limit->below ? limit->soft : limit->below;
+    out->hardLimit = limit->hard;
+    out->currentUsed = fake_limits_used(limits, path, uuid);
+    spill(device, out + 1);
+    return close_limits(limits, fd, OK);
+}
+
+/* The limit of this process's own cgroup is its size of the card. */
+static void limit_size(nvmlDevice_t device, nvmlMemory_v2_t *m)
+{
+    int fd;
+    struct fake_limits *limits;
+    char uuid[FAKE_UUID], path[FAKE_PATH], above[FAKE_PATH];
+    if (!getenv("FAKE_LIMITS") ||
+        open_limits("", device, fake_cgroup_root(), above, uuid, &limits, &fd))
+        return;
+    fake_own_cgroup(path);
+    const struct fake_limit *limit = fake_limits_find(limits, path, uuid);
+    if (limit && limit->hard < m->total) {
+        unsigned long long used = fake_limits_used(limits, path, uuid);
+        m->total = limit->hard;
+        m->used = used;
+        m->free = used < m->total ? m->total - used : 0;
+    }
+    close_limits(limits, fd, OK);
+}
+
 NVML(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *out)
 {
     nvmlMemory_v2_t m;
     if (out->version != 0x02000028)
         return VERSION_MISMATCH;
     int rc = memory(__func__, device, &m);
+    if (!rc)
+        limit_size(device, &m);
     m.version = out->version;
     *out = m;
+    spill(device, out + 1);
+    return rc;
+}
+
+NVML(nvmlDeviceGetGpuFabricInfoV, nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *out)
+{
+    unsigned int state = 0, status = 0;
+    int rc = get_unsigned(__func__, device, "fabric", &state);
+    get_unsigned(__func__, device, "fabricstatus", &status);
+    if (out->version != 0x02000024)
+        return VERSION_MISMATCH;
+    *out = (nvmlGpuFabricInfo_v2_t){out->version,         "cluster", (int)status, 7,
+                                    (unsigned char)state, 9};
+    spill(device, out + 1);
     return rc;
 }
 
@@ -764,6 +1019,20 @@ NVML(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice_t device, unsigned int at,
     return NOT_FOUND;
 }
 
+NVML(nvmlDeviceIsMigDeviceHandle, nvmlDevice_t device, unsigned int *out)
+{
+    int index = index_of(device), rc = trouble(__func__, index);
+    *out = index >= INSTANCES;
+    return rc;
+}
+
+NVML(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned int *out)
+{
+    int index = index_of(device), rc = trouble(__func__, index);
+    *out = (unsigned)index;
+    return rc;
+}
+
 NUMBER(nvmlDeviceGetGpuInstanceId, "gi")
 NUMBER(nvmlDeviceGetComputeInstanceId, "ci")
 
@@ -780,6 +1049,7 @@ NVML(nvmlDeviceGetAttributes_v2, nvmlDevice_t device, nvmlDeviceAttributes_t *ou
     int rc = get_unsigned(__func__, device, "mib", &mib);
     memset(out, 0, sizeof *out);
     out->memorySizeMB = mib;
+    spill(device, out + 1);
     if (!rc)
         rc = get_unsigned(__func__, device, "slices", &out->gpuInstanceSliceCount);
     out->computeInstanceSliceCount = out->gpuInstanceSliceCount;
@@ -809,6 +1079,7 @@ NVML(nvmlDeviceGetFieldValues, nvmlDevice_t device, int n, nvmlFieldValue_t *val
         values[i].valueType = 1;
         values[i].value.ui = v;
     }
+    spill(device, values + n);
     return rc;
 }
 
@@ -819,11 +1090,11 @@ NVML(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned int *mode, unsigned int
     return rc;
 }
 
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, "processes", ~0u,
-          ~0u)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t, "graphics", ~0u,
-          ~0u)
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, "mps", ~0u,
-          ~0u)
+#define BOTH(name, key)                                                                  \
+    PROCESSES(name##_v2, nvmlProcessInfo_v2_t, key, ~0u, ~0u)                            \
+    PROCESSES(name##_v3, nvmlProcessInfo_v2_t, key, ~0u, ~0u)
+BOTH(nvmlDeviceGetComputeRunningProcesses, "processes")
+BOTH(nvmlDeviceGetGraphicsRunningProcesses, "graphics")
+BOTH(nvmlDeviceGetMPSComputeRunningProcesses, "mps")
 
 #endif

@@ -45,12 +45,14 @@ static char *report(const char *operands, int status)
     mkdir(tmp, 0755);
     cleanup_free char *line = xasprintf(
         "LD_LIBRARY_PATH='%s/fake-cuda:%s/fake-nvml/guest' TMPDIR='%s' PYTHONPATH='%s' "
+        "FAKE_LIMITS='%s/limits' FAKE_CGROUP_ROOT='%s/cgroup' "
         "PATH='%s:%s' GUEST='%s/gpushare-card-guest' '%s/gpushare-card-check' "
         "--nvml-library '%s/fake-nvml/libnvidia-ml.so.1' --nvidia-smi '%s/smi' "
-        "--root '%s' %s >'%s/out' 2>&1 && rmdir '%s' || { rc=$?; rmdir '%s' && exit $rc; "
+        "--root '%s' --cgroup-root '%s/cgroup' %s >'%s/out' 2>&1 && rmdir '%s' || { "
+        "rc=$?; rmdir '%s' && exit $rc; "
         "}",
-        build, build, tmp, dir, dir, getenv("PATH"), build, build, build, dir, dir,
-        operands, dir, tmp, tmp);
+        build, build, tmp, dir, dir, dir, dir, getenv("PATH"), build, build, build, dir,
+        dir, dir, operands, dir, tmp, tmp);
     int rc = system(line);
     cleanup_free char *out = temp_read(dir, "out");
     ck_assert_msg(WIFEXITED(rc) && WEXITSTATUS(rc) == status, "%d: %s", rc, out);
@@ -75,19 +77,22 @@ static void smi_prints(const char *text)
     temp_script(dir, "smi", smi);
 }
 
-TEST(without_a_card_nothing_is_present)
+/* The step `symbols` reads the driver's libraries, and needs no card. The fake driver has one
+ * function of the future. */
+TEST(without_a_card_only_the_libraries_are_checked)
 {
-    SAYS("driver 1\n", "", 0, "gpushare-card-check " GPUSHARE_VERSION ", report 1, ",
+    SAYS("driver 1\n", "", 1, "gpushare-card-check " GPUSHARE_VERSION ", report 1, ",
          "not present  cards      no card to check: NVML knows of none\n",
-         "not present  mps        no card", "0 ok, 0 differ, 10 not present\n");
-    SAYS("driver 1\n", "--nvml-library /nonexistent/libnvidia-ml.so.1", 0,
+         "not present  mps        no card", "ok           symbols    functions of ",
+         "1 ok, 1 differ, 10 not present\n");
+    SAYS("driver 1\n", "--nvml-library /nonexistent/libnvidia-ml.so.1", 1,
          "not present  cards      no card to check: NVML: /nonexistent/",
-         "0 ok, 0 differ, 10 not present\n");
+         "1 ok, 1 differ, 10 not present\n");
     SAYS(
-        "down 9\n", "nvml", 1,
+        "down 9\n", "nvml symbols", 1,
         "differs      nvml       no card to check: NVML: initializing: Driver Not Loaded "
         "(9)\n",
-        "0 ok, 1 differ, 0 not present\n");
+        "ok           symbols    functions of ", "1 ok, 2 differ, 0 not present\n");
     SAYS("", "everything", 2, "there is no step everything");
 }
 
@@ -147,6 +152,28 @@ TEST(what_connects_the_cards_is_compared)
          "differs      topology   GPU-b links: NVML NV2 X, nvidia-smi NV4 X\n");
     smi_prints("");
     SAYS(PAIR, "topology", 0, "2 not present\n");
+}
+
+/* A row of nvidia-smi has a word for each card; an instance has no row, and no links. */
+TEST(instances_do_not_count_as_cards_that_are_connected)
+{
+    static const char instances[] =
+        "driver 1\n"
+        "card uuid=GPU-a;bus=3b;total=9000;free=9000;path=0,30;mig=1;instances=7\n"
+        "card uuid=GPU-b;bus=5d;total=9000;free=9000;path=30,0;mig=1;instances=7\n"
+        "instance card=0;at=0;uuid=MIG-1;name=A MIG 1g.10gb;total=9;free=9;gi=9;ci=0\n"
+        "instance card=1;at=0;uuid=MIG-2;name=A MIG 1g.10gb;total=9;free=9;gi=9;ci=0\n";
+    smi_prints(TOPO("PHB"));
+    SAYS(instances, "topology", 0,
+         "ok           topology   GPU-a links: NVML X PHB, nvidia-smi X PHB\n",
+         "2 ok, 0 differ, 0 not present\n");
+    smi_prints(TOPO("PIX"));
+    SAYS(instances, "topology", 1,
+         "differs      topology   GPU-b links: NVML PHB X, nvidia-smi PIX X\n");
+    SAYS("driver 1\n"
+         "card uuid=GPU-a;bus=3b;total=9000;free=9000;mig=1;instances=7\n"
+         "instance card=0;at=0;uuid=MIG-1;name=A MIG 1g.10gb;total=9;free=9;gi=9;ci=0\n",
+         "topology", 0, "not present  topology   one card has no links\n");
 }
 
 TEST(the_files_of_the_container_are_listed)
@@ -244,6 +271,82 @@ TEST(clients_of_mps_are_compared)
     /* A client that hangs does not keep the daemon. */
     cleanup_free char *in = temp_read(dir, "nvidia-cuda-mps-control.in");
     ck_assert_str_eq(in, "quit -t 10\n");
+}
+
+#define DRIVER_615(more)                                                                 \
+    "driver 615.32.01\ncuda 13040\ncard uuid=" UUID                                      \
+    ";bus=3b;total=17179869184;free=17179869184;used=0;reserved=0" more "\n"
+
+static void has_no_cgroup(void)
+{
+    cleanup_free char *path = temp_path(dir, "cgroup/gpushare-card-check");
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+
+TEST(the_limit_of_the_driver_is_checked)
+{
+    temp_mkdir(dir, "cgroup");
+    temp_script(dir, "nvidia-cuda-mps-control", "cat >\"$0.in\"");
+#define LINE(status, text) status " driver-limit " text "\n"
+    SAYS(
+        DRIVER_615(""), "driver-limit", 0,
+        LINE("ok          ", "limit: set 2048 MiB, read 2147483648 bytes, soft 0"),
+        LINE("ok          ", "size of the card in the cgroup: 2048 MiB"),
+        LINE("ok          ", "2100 of 2048 MiB: out of memory"),
+        "the largest allocation that fits: 204", " of 2048 MiB\n",
+        LINE("ok          ", "used: 1204 MiB with 1200 allocated, 4 for the context"),
+        LINE("ok          ", "1200 MiB more, in another process: out of memory"),
+        LINE("ok          ", "1200 MiB, in a process of a neighbor: allocated"),
+        LINE("ok          ", "raised: set 4096 MiB, read 4294967296 bytes, soft 0"),
+        LINE("ok          ", "1200 MiB more, in another process: allocated"),
+        LINE("ok          ", "recorded: lowered to 1000 MiB with 1200 in use: accepted"),
+        LINE("ok          ", "recorded: then the limit is 1000 MiB, 1204 are used"),
+        LINE("ok          ", "recorded: then the program that holds it lives, and 1 MiB "
+                             "more is: out of memory"),
+        LINE("ok          ", "recorded: beneath MPS 2100 of 2048 MiB are: out of memory"),
+        LINE("ok          ", "2100 MiB, of 2048 on the parent: out of memory"),
+        LINE("ok          ", "recorded: size of the card below the parent's limit: "
+                             "1048576 MiB"),
+        "a cgroup that is made again: ", "it has no limit", " 0 differ, 0 not present\n");
+    has_no_cgroup();
+    /* It is not assumed what the driver does with less than is used. */
+    SAYS(DRIVER_615(";below=2"), "driver-limit", 0,
+         "recorded: lowered to 1000 MiB with 1200 in use: ",
+         "the driver refuses these values", "then the limit is 4096 MiB, 1204 are used\n",
+         "and 1 MiB more is: allocated\n");
+    temp_script(dir, "nvidia-cuda-mps-control", "exit 1");
+    SAYS(DRIVER_615(""), "driver-limit", 0,
+         LINE("not present ", "nvidia-cuda-mps-control "
+                              "-d: exit status 1:"));
+}
+
+TEST(where_the_driver_has_no_limit_the_step_says_why)
+{
+    temp_mkdir(dir, "cgroup");
+    SAYS(CARD, "driver-limit", 0, LINE("not present ", "driver 535.129.03: needs 615"),
+         "1 not present\n");
+    SAYS("fail nvmlDeviceSetMemoryLimits_v1 4\n" DRIVER_615(""), "driver-limit", 0,
+         "not present  driver-limit limit: set 2048 MiB: ", "needs root", " 0 differ, 1");
+    SAYS("fail nvmlDeviceGetMemoryLimits_v1 3 0\n" DRIVER_615(""), "driver-limit", 0,
+         "not present  driver-limit ", "Not Supported (3)\n");
+    has_no_cgroup();
+    /* A driver that forgets, and one that does not hold what it says. */
+    SAYS("sometimes nvmlDeviceGetMemoryLimits_v1 6 3\n" DRIVER_615(""), "driver-limit", 1,
+         "differs      driver-limit limit: set 2048 MiB, read: ", "it has no limit");
+    cleanup_free char *cuda = temp_path(dir, "elsewhere");
+    setenv("FAKE_CGROUP", cuda, 1); /* the programs are not in the cgroup */
+    SAYS(DRIVER_615(""), "driver-limit", 1,
+         "differs      driver-limit size of the card in the cgroup: 1048576 MiB\n",
+         "differs      driver-limit 2100 of 2048 MiB: allocated (0), expected out of "
+         "memory\n",
+         "differs      driver-limit used: 0 MiB with 1200 allocated\n");
+    unsetenv("FAKE_CGROUP");
+    has_no_cgroup();
+    temp_remove(dir, "limits");
+    cleanup_free char *root = temp_path(dir, "cgroup");
+    ck_assert_int_eq(rmdir(root), 0);
+    SAYS(DRIVER_615(""), "driver-limit", 0, "not present  driver-limit ",
+         "the driver opens no cgroup v2 there");
 }
 
 /* Each call of the fake NVML opens its script, and a FIFO without a writer is opened never. */

@@ -31,7 +31,8 @@ TEST(an_instance_is_a_card)
     card_is(2, "66|MIG-2|NVIDIA A100 MIG 1g.5gb|00000000:3B:00.0|ok| minor=4 "
                "memoryTotal=5100273664 memoryFree=5000000000 memoryUsed=20273664 "
                "memoryReserved=80000000 powerLimit=400000 temperature=41 "
-               "retiredPagesPending=0 remapFailed=0 gpuInstance=2 computeInstance=0 "
+               "retiredPagesPending=0 remapFailed=0 remapPending=0 gpuInstance=2 "
+               "computeInstance=0 events "
                "processes 812:1048576:-1");
     is_instance_of(2, "GPU-a 1g.5gb");
     /* The other card is the only one that is connected to anything. */

@@ -12,12 +12,12 @@ TEST(everything_that_a_card_tells_is_in_the_sample)
                "clockSmMax=1590 clockMemoryMax=5001 pcieGenerationMax=3 pcieWidthMax=16 "
                "powerLimit=70000 utilization=7 temperature=31 retiredPagesPending=0 "
                "events processes 7:2097152:-1 812:1048576:-1");
-    card_is(1,
-            "1|GPU-h200|NVIDIA H200|00000000:5D:00.0|ok| minor=0 "
-            "memoryTotal=150754820096 memoryFree=150198026240 memoryUsed=0 "
-            "memoryReserved=556793856 clockSmMax=1980 clockMemoryMax=3201 "
-            "pcieGenerationMax=5 pcieWidthMax=16 powerLimit=700000 utilization=0 "
-            "temperature=27 remapFailed=0 recoveryAction=0 migMode=0 events processes");
+    card_is(1, "1|GPU-h200|NVIDIA H200|00000000:5D:00.0|ok| minor=0 "
+               "memoryTotal=150754820096 memoryFree=150198026240 memoryUsed=0 "
+               "memoryReserved=556793856 clockSmMax=1980 clockMemoryMax=3201 "
+               "pcieGenerationMax=5 pcieWidthMax=16 powerLimit=700000 utilization=0 "
+               "temperature=27 remapFailed=0 remapPending=0 recoveryAction=0 migMode=0 "
+               "events processes");
 }
 
 TEST(a_card_that_supports_nothing_but_memory_is_fine)
@@ -48,14 +48,16 @@ TEST(any_call_may_fail)
         "nvmlDeviceGetRemappedRows",
         "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetComputeMode",
+        "nvmlDeviceGetGpuFabricInfoV",
         "nvmlDeviceGetTopologyCommonAncestor",
         "nvmlDeviceGetNvLinkState",
         "nvmlDeviceGetNvLinkRemoteDeviceType",
         "nvmlDeviceGetNvLinkRemotePciInfo_v2",
         "nvmlDeviceGetMemoryAffinity",
-        "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetGraphicsRunningProcesses_v2",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
         "nvmlDeviceGetProcessUtilization",
         "nvmlEventSetCreate",
         "nvmlDeviceGetSupportedEventTypes",
@@ -199,7 +201,7 @@ TEST(memory_that_is_in_trouble)
         const char *why;
     } cases[] = {
         {"remap=0", GPU_OK, NULL},
-        {"remap=1", GPU_OK, NULL},
+        {"remap=1", GPU_WARN, "row remapping is pending until the card is reset"},
         {"remap=2", GPU_ECC, "row remapping failed"},
         {"pages=1", GPU_ECC, "until the driver is reloaded"},
         {"recovery=1;remap=2", GPU_RESET, "a reset of the card"},
@@ -213,6 +215,48 @@ TEST(memory_that_is_in_trouble)
         opens(script);
         state_is(0, c->state, c->why);
     }
+}
+
+/* NVML answers for such a card, and cuInit or cuCtxCreate does not: 46, 802. */
+TEST(a_card_on_which_cuda_cannot_start)
+{
+    static const struct {
+        const char *more;
+        enum gpu_state state;
+        const char *why;
+    } cases[] = {
+        {"mode=0;fabric=3", GPU_OK, NULL},
+        {"mode=0;fabric=0", GPU_OK, NULL},
+        {"mode=2", GPU_NOT_READY, "compute mode PROHIBITED"},
+        {"mode=1", GPU_WARN, "compute mode EXCLUSIVE_PROCESS"},
+        {"mode=3", GPU_WARN, "compute mode EXCLUSIVE_PROCESS"},
+        {"mode=7", GPU_OK, NULL},
+        {"fabric=1", GPU_NOT_READY, "NVLink fabric has not started"},
+        {"fabric=2", GPU_NOT_READY, "NVLink fabric is in progress"},
+        {"fabric=2;fabricstatus=999", GPU_NOT_READY, "NVLink fabric is in progress"},
+        {"fabric=3;fabricstatus=999", GPU_NOT_READY, "NVLink fabric failed (999)"},
+        {"fabric=0;fabricstatus=999", GPU_OK, NULL},
+        {"mode=3;fabric=2", GPU_NOT_READY, "is in progress"},
+        {"mode=2;pages=1", GPU_ECC, "page retirement"},
+    };
+    static const char *const libraries[] = {"libnvidia-ml.so.1", "old/libnvidia-ml.so.1"};
+    array_items(library, libraries) {
+        open_library(*library);
+        array_items(c, cases) {
+            cleanup_free char *script =
+                xasprintf("card uuid=GPU-0;total=1000;free=900;%s\n", c->more);
+            reads(script);
+            state_is(0, c->state, c->why);
+        }
+    }
+    opens("card uuid=GPU-0;total=1000;free=900;mode=3;remap=1\n");
+    state_is(0, GPU_WARN, "until the card is reset; compute mode EXCLUSIVE_PROCESS");
+    /* The instances of a card have its compute mode. */
+    reads("card uuid=GPU-0;total=1000;free=900;mig=1;mode=2\n"
+          "instance card=0;at=0;uuid=MIG-0;name=A100 MIG "
+          "1g.10gb;total=9;free=9;gi=1;ci=0\n");
+    state_is(0, GPU_MIG, "with 1 instance");
+    state_is(1, GPU_NOT_READY, "compute mode PROHIBITED");
 }
 
 TEST(figures_that_cannot_be_true)
@@ -297,9 +341,100 @@ TEST(the_list_of_processes_grows)
     ck_assert_int_eq(card(0)->processes[39].bytes, 1260);
     ck_assert_int_eq(card(0)->processes[300].pid, 9000);
     /* One that always wants more room. */
-    reads("fail nvmlDeviceGetComputeRunningProcesses_v3 7\n" T4);
+    reads("fail nvmlDeviceGetComputeRunningProcesses_v2 7\n" T4);
     ck_assert(!card(0)->processes_known);
     state_is(0, GPU_OK, NULL);
+}
+
+/* A card with this member and n processes: 1 to n, of 1001 bytes and more. */
+static void reads_many(const char *member, int n)
+{
+    cleanup_buf struct buf script = {0};
+    buf_printf(&script, "card total=9;free=9;%s;processes=", member);
+    for (int i = 1; i <= n; i++)
+        buf_printf(&script, "%s%d:%d", i > 1 ? "," : "", i, 1000 + i);
+    buf_addc(&script, '\n');
+    reads(script.p);
+    state_is(0, GPU_OK, NULL);
+}
+
+/* The buffer has room for 32, 64, ... items: one more process than it is the largest list that
+ * fits without another try. */
+TEST(processes_have_items_of_another_size)
+{
+    static const int counts[] = {1, 2, 3, 24, 25, 31, 32, 33, 64, 96, 97, 110, 300};
+    static const struct {
+        const char *library, *member;
+        bool known;
+    } cases[] = {
+        {"libnvidia-ml.so.1", "size_v3=32", true},
+        {"libnvidia-ml.so.1", "size_v2=32;size_v3=32", true},
+        {"libnvidia-ml.so.1", "size_v2=28", true}, /* of 32, with padding */
+        {"libnvidia-ml.so.1", "size_v2=40", true},
+        {"libnvidia-ml.so.1", "size_v2=128", true},
+        {"libnvidia-ml.so.1", "size_v2=16", false},
+        {"libnvidia-ml.so.1", "size_v2=24;unset=1", false},
+        {"libnvidia-ml.so.1", "size_v2=32;unset=1", false},
+        {"old/libnvidia-ml.so.1", "size=16", true},
+        {"old/libnvidia-ml.so.1", "size=24", true},
+        {"old/libnvidia-ml.so.1", "size=32", true},
+        {"old/libnvidia-ml.so.1", "size=16;unset=1", false},
+    };
+    array_items(c, cases) {
+        open_library(c->library);
+        array_items(n, counts) {
+            reads_many(c->member, *n);
+            ck_assert_msg(card(0)->processes_known == c->known, "%s: %d", c->member, *n);
+            ck_assert_uint_eq(card(0)->n_processes, c->known ? (size_t)*n : 0);
+            for (int i = 0; c->known && i < *n; i++) {
+                ck_assert_int_eq(card(0)->processes[i].pid, i + 1);
+                ck_assert_int_eq(card(0)->processes[i].bytes, 1001 + i);
+            }
+        }
+        reads_many(c->member, 0);
+        ck_assert(card(0)->processes_known);
+    }
+    reads_many("size_v2=136", 7); /* more than the room of an item */
+    ck_assert(card(0)->processes_known);
+}
+
+TEST(a_list_with_an_impossible_process_is_unknown)
+{
+    static const char *const lists[] = {
+        "processes=5:1,0:2",
+        "processes=4294967295:1,5:1",
+        "processes=5:1,4194304:1",
+        "processes=5:1;graphics=0:1",
+        "processes=5:1;mps=2779096485:1",
+    };
+    array_items(c, lists) {
+        cleanup_free char *script = xasprintf("card total=9;free=9;%s\n", *c);
+        opens(script);
+        state_is(0, GPU_OK, NULL);
+        ck_assert_msg(!card(0)->processes_known, "%s", *c);
+    }
+    opens("card total=9;free=9;processes=4194303:1\n");
+    ck_assert(card(0)->processes_known);
+}
+
+/* What a later driver has behind a struct is not read, and harms nothing. */
+TEST(structs_of_a_later_driver_are_larger)
+{
+    static const char *const libraries[] = {"libnvidia-ml.so.1", "old/libnvidia-ml.so.1"};
+    array_items(library, libraries) {
+        open_library(*library);
+        reads(
+            "card "
+            "uuid=GPU-0;bus=3b;total=1000;free=900;used=60;reserved=40;util=7;utilmem=1;"
+            "recovery=1;mode=0;fabric=3;links=1:5d;spill=60;events=11;processes=\n"
+            "card uuid=GPU-1;bus=5d;total=1000;free=900;mig=1;spill=60;links=1:3b\n"
+            "instance card=1;at=0;uuid=MIG-0;total=9;free=9;slices=1;mib=900;spill=60\n");
+        ck_assert_int_eq(card(0)->value[GPU_MEM_TOTAL], 1000);
+        ck_assert_int_eq(card(0)->value[GPU_UTILIZATION], 7);
+        ck_assert_str_eq(card(0)->bus_id, "00000000:3B:00.0");
+        fixture_script("card uuid=GPU-0;spill=60;events=11\nevent 7 GPU-0 8 79\n");
+        event_is("xid 79 of 0 GPU-0");
+    }
 }
 
 #define CARD "card total=9;free=9;"

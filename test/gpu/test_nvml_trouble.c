@@ -70,7 +70,9 @@ TEST(a_driver_that_comes_goes_and_comes_back)
     reads(T4);
     state_is(0, GPU_OK, NULL);
     fixture_script("down 18\n" T4);
-    refused(ERR_UNAVAILABLE, "Driver/library version mismatch (18)");
+    refused(ERR_GONE, "Driver/library version mismatch (18)");
+    fixture_script("down 999\n" T4);
+    refused(ERR_GONE, "(999)");
     no_events("not initialized");
     reads(T4 H200);
     ck_assert_uint_eq(sample.n_cards, 2);
@@ -152,8 +154,6 @@ TEST(events_are_returned_once)
     event_is("ecc 0 of 0 GPU-t4");
     event_is("xid 999 of 0 GPU-t4");
     event_is("none");
-    ck_assert(!gpu_xid_is_application_error(79));
-    ck_assert(gpu_xid_is_application_error(31));
     /* A card that is lost by then. */
     reads(T4 "card uuid=GPU-h200;open=15\n");
     state_is(1, GPU_LOST, "GPU is lost");
@@ -165,6 +165,7 @@ TEST(cards_without_events)
 {
     opens("card uuid=GPU-0;total=9;free=9;events=0\n");
     ck_assert(!card(0)->events);
+    ck_assert_str_eq(card(0)->unchecked, "its XIDs are not watched: Not Supported (3)");
     no_events("no card supports events");
     reads("card uuid=GPU-0;total=9;free=9;events=0\n"
           "card uuid=GPU-1;total=9;free=9;events=8\n");
@@ -181,6 +182,80 @@ TEST(a_broken_event_set_is_recreated)
     reads(T4);
     fixture_script(T4 "event 1 GPU-t4 8 79\n");
     event_is("xid 79 of 0 GPU-t4");
+}
+
+/* A check that cannot run must not read as one that passes. What a card does not have, and
+ * what a driver does not know, is no such check. */
+TEST(checks_that_cannot_run)
+{
+#define XIDS "its XIDs are not watched: "
+    static const struct {
+        const char *script, *unchecked;
+        bool events;
+    } cases[] = {
+        {"", "", true},
+        {"fail nvmlDeviceRegisterEvents 3 1\n", XIDS "Not Supported (3)", false},
+        {"fail nvmlDeviceRegisterEvents 999\n", XIDS "Unknown Error (999)", false},
+        {"fail nvmlEventSetCreate 999\n", XIDS "Unknown Error (999)", false},
+        {"fail nvmlDeviceGetSupportedEventTypes 999\n", "", true},
+        {"fail nvmlDeviceGetRetiredPagesPendingStatus 999\n",
+         "its retired pages cannot be read: Unknown Error (999)", true},
+        {"fail nvmlDeviceGetRetiredPagesPendingStatus 3\n", "", true},
+        {"fail nvmlDeviceGetRemappedRows 999\nfail nvmlDeviceGetComputeMode 4 1\n",
+         "its remapped rows cannot be read: Unknown Error (999); "
+         "its compute mode cannot be read: Unknown Error (4)",
+         true},
+        {"fail nvmlDeviceGetGpuFabricInfoV 25\n", "", true},
+        {"fail nvmlDeviceGetGpuFabricInfoV 999\nfail nvmlDeviceGetGpuFabricInfo 999\n",
+         "its NVLink fabric cannot be read: Unknown Error (999)", true},
+        {"fail nvmlDeviceGetFieldValues 2\n", "", true},
+        {"fail nvmlDeviceGetFieldValues 999\n",
+         "its recovery action cannot be read: Unknown Error (999)", true},
+        {"fail nvmlDeviceGetMigMode 999\n",
+         "its MIG mode cannot be read: Unknown Error (999)", true},
+        {"fail nvmlDeviceGetMigMode 13\nfail nvmlDeviceGetRemappedRows 13\n", "", true},
+    };
+    array_items(c, cases) {
+        cleanup_free char *script = xasprintf("%s%s%s", c->script, T4, H200);
+        opens(script);
+        state_is(1, GPU_OK, NULL);
+        ck_assert_msg(!strcmp(card(1)->unchecked, c->unchecked), "%s: %s", c->script,
+                      card(1)->unchecked);
+        ck_assert(card(1)->events == c->events);
+    }
+    opens(
+        "card uuid=GPU-0;total=9;free=9;events=2\n"); /* ECC errors are watched, XIDs not */
+    ck_assert(!card(0)->events);
+    ck_assert_str_eq(card(0)->unchecked, XIDS "Not Supported (3)");
+    /* A lost card has one reason. */
+    opens("fail nvmlDeviceGetComputeMode 999\n" T4);
+    reads("fail nvmlDeviceGetComputeMode 999\ncard open=15\n");
+    ck_assert_str_eq(card(0)->unchecked, "");
+    /* The events of an instance are those of its card. */
+    opens("fail nvmlDeviceRegisterEvents 3\n"
+          "card uuid=GPU-0;name=NVIDIA "
+          "A100;total=1000;free=900;mig=1;instances=7;events=8\n"
+          "instance card=0;at=2;uuid=MIG-2;name=NVIDIA A100 MIG "
+          "1g.10gb;total=900;free=900\n");
+    ck_assert_str_eq(card(1)->parent_uuid, "GPU-0");
+    ck_assert_str_eq(card(1)->unchecked, XIDS "Not Supported (3)");
+}
+
+TEST(events_that_fail_again_and_again_are_not_watched)
+{
+    opens(T4);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(card(0)->events == (i < 2));
+        fixture_script("fail nvmlEventSetWait_v2 999\n" T4);
+        no_events("Unknown Error (999)");
+        fixture_sample();
+    }
+    ck_assert_str_eq(card(0)->unchecked, XIDS "Unknown Error (999)");
+    fixture_script(T4);
+    event_is("none");
+    fixture_sample();
+    ck_assert(card(0)->events);
+    ck_assert_str_eq(card(0)->unchecked, "");
 }
 
 static int open_files(void)
@@ -223,6 +298,25 @@ TEST(nothing_is_held_that_was_given_back)
     held(&inits, &sets);
     ck_assert_int_eq(inits, 0);
     ck_assert_int_eq(sets, 0);
+    dlclose(library);
+}
+
+/* The fake library lets a program do what the real one lets nvidia-smi do. */
+TEST(a_shutdown_with_a_set_of_events_is_legal)
+{
+    cleanup_free char *path = fixture_library("libnvidia-ml.so.1");
+    void *library = dlopen(path, RTLD_NOW), *set = NULL;
+    int (*init)(unsigned), (*create)(void **), (*shutdown)(void);
+    memcpy(&init, &(void *){dlsym(library, "nvmlInitWithFlags")}, sizeof init);
+    memcpy(&create, &(void *){dlsym(library, "nvmlEventSetCreate")}, sizeof create);
+    memcpy(&shutdown, &(void *){dlsym(library, "nvmlShutdown")}, sizeof shutdown);
+    fixture_script(T4);
+    ck_assert(init && create && shutdown);
+    ck_assert_int_eq(init(0), 0);
+    ck_assert_int_eq(create(&set), 0);
+    ck_assert_int_eq(shutdown(), 0);
+    ck_assert_int_eq(shutdown(), 1);
+    free(set);
     dlclose(library);
 }
 

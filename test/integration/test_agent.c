@@ -30,12 +30,6 @@ static void set_up(const char *const *more)
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
 }
 
-static const char *uid_of_scv(void)
-{
-    const json_t *scv = agent_scv(&sim);
-    return lib_str(scv, "metadata.uid");
-}
-
 /* Writes the Scv with the value at SECTION.NAME replaced; takes the value. */
 static void edit_scv(const char *section, const char *name, json_t *value)
 {
@@ -87,19 +81,6 @@ TEST(only_changed_values_are_patched)
 }
 
 /* -- manual changes -- */
-
-/* Deletes the Scv and waits for the next. Returns how long that took. */
-static double recreate(void)
-{
-    const char *old = uid_of_scv();
-    double start = lib_now_exact_ms(); /* before the deletion */
-    peer_do(&sim.api, "DELETE", SCVS "/n1", NULL);
-    while (!agent_scv(&sim) || strcmp(uid_of_scv(), old) == 0)
-        ck_assert(lib_now_exact_ms() - start < LIB_WAIT_MS);
-    return lib_now_exact_ms() - start;
-}
-
-enum { DELETIONS = 100 };
 
 TEST(update_interval_takes_effect_at_once_and_is_kept)
 {
@@ -169,14 +150,114 @@ TEST(a_fatal_xid_makes_a_card_unhealthy)
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
 }
 
+TEST(a_site_says_which_xids_count)
+{
+    agent_setup(&sim);
+    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
+    agent_start(&agent, &sim, agent_nvml(),
+                ARGV(QUICK, "--xid-ignore", "79", "--xid-fatal=31"));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
+    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 1 GPU-1 8 79\n");
+    ck_assert(program_wait_output(&agent.program, "XID 79 of GPU-1 ignored"));
+    agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
+                     FAKE(1) "event 1 GPU-1 8 79\nevent 2 GPU-1 8 31\n");
+    lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 31"));
+}
+
+TEST(a_card_whose_xids_are_not_watched_says_so)
+{
+    agent_setup(&sim);
+    agent_script("fail nvmlDeviceRegisterEvents 3 1\n" FAKE(0) FAKE(1));
+    agent_start(&agent, &sim, agent_nvml(), ARGV(QUICK));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy",
+                          "GPU1: its XIDs are not watched: Not Supported (3)"));
+    ck_assert(program_wait_output(&agent.program, "not every check of a card can run"));
+    agent_script("fail nvmlEventSetWait_v2 999\n" FAKE(0) FAKE(1));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy",
+                          "GPU0: its XIDs are not watched: Unknown Error (999)"));
+    agent_script(FAKE(0) FAKE(1));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
+}
+
+static bool use_is_complete(void)
+{
+    const json_t *flag = lib_at(agent_scv(&sim), "status.cardList.0.usageComplete");
+    return json_is_true(flag);
+}
+
+/* Drivers 535.43 to 535.86: _v3 has items of 32 bytes. A driver without _v2 would be read by
+ * their size, and one whose lists cannot be right is not believed. */
+TEST(lists_of_processes_of_another_size)
+{
+    static const struct {
+        const char *member;
+        bool complete;
+    } cases[] = {{"size_v3=32", true},
+                 {"size_v2=32;graphics=0:1", false},
+                 {"size_v2=32", true},
+                 {"size_v2=24;unset=1", false}};
+    agent_setup(&sim);
+    array_items(c, cases) {
+        cleanup_buf struct buf list = {0};
+        for (int i = 0; i < 31; i++)
+            buf_printf(&list, "%s%d:1048576", i ? "," : "", 4000000 + i);
+        agent_script(
+            lib_fmt("driver 535.54.03\ncard uuid=GPU-0;name=T4;total=16106127360;"
+                    "free=16106127360;used=0;reserved=0;events=8;%s;processes=%s\n",
+                    c->member, list.p));
+        agent_start(&agent, &sim, agent_nvml(), ARGV(QUICK));
+        lib_wait(agent_scv_is(&sim, "Healthy", ""));
+        lib_wait(use_is_complete() == c->complete);
+        ck_assert(program_runs(&agent.program));
+        agent_stop(&agent);
+    }
+}
+
+TEST(cards_that_need_somebody_say_so)
+{
+    agent_setup(&sim);
+    agent_script(
+        "driver 550.1\n"
+        "card uuid=GPU-0;name=H100;total=16106127360;free=16106127360;remap=1;events=8\n"
+        "card uuid=GPU-1;name=H100;total=16106127360;free=16106127360;fabric=2;events=8\n"
+        "card uuid=GPU-2;name=H100;total=16106127360;free=16106127360;mode=2;events=8\n");
+    agent_start(&agent, &sim, agent_nvml(), ARGV(QUICK));
+    lib_wait(agent_scv_is(
+        &sim, "Healthy Unhealthy Unhealthy",
+        "GPU0: row remapping is pending until the card is reset; GPU1 is Unhealthy: its "
+        "registration with the NVLink fabric is in progress: CUDA cannot start. Does the "
+        "fabric manager run?; GPU2 is Unhealthy: compute mode PROHIBITED: no program can "
+        "use "
+        "the card"));
+}
+
 TEST(missing_nvml_is_reported_in_the_scv)
 {
     agent_setup(&sim);
     agent_start(&agent, &sim, "nvml:/nonexistent/libnvidia-ml.so.1", ARGV(QUICK));
     lib_wait(agent_scv_is(&sim, "", "/nonexistent/libnvidia-ml.so.1"));
     ck_assert_int_eq(agent_number(&sim, "status.cardNumber"), -1);
-    lib_wait(peer_status(&agent.health, "/healthz") == 200);
+    lib_wait(peer_status(&agent.health, "/readyz") == 200);
+    ck_assert_contains(agent_line(&agent.health, "/healthz", "cards"),
+                       "no card was sampled yet: ");
     ck_assert(program_runs(&agent.program));
+}
+
+/* test/node/test_program.c has the end of the process. */
+TEST(a_lost_driver_is_reported)
+{
+    agent_setup(&sim);
+    agent_script("driver 535.1\n" FAKE(0));
+    agent_start(&agent, &sim, agent_nvml(), ARGV(QUICK, "--unhealthy-after", "0s"));
+    lib_wait(agent_scv_is(&sim, "Healthy", ""));
+    agent_script("driver 535.1\n" FAKE(0) "fail nvmlInit_v2 999\nfail "
+                                          "nvmlDeviceGetCount_v2 999\n");
+    lib_wait(
+        agent_scv_is(&sim, "Unhealthy", "(999): this container has lost the driver"));
+    ck_assert_contains(agent_line(&agent.health, "/healthz", "cards"), "no sample for ");
+    ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
+    ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200);
+    ck_assert(!peer_says(&agent.health, "/metrics", 200, "memory_free_bytes{card"));
 }
 
 /* -- missing prerequisites -- */
@@ -200,8 +281,8 @@ TEST(agent_recovers_from_every_api_failure)
         array_items(call, calls) {
             sim_fault(&sim, "{%s,%s,\"times\":1}", *call, *failure);
             sim_watches(&sim, "cut", "scvs");
-            recreate();
-            set_used(++used);
+            peer_do(&sim.api, "DELETE", SCVS "/n1", NULL);
+            set_used(++used); /* a write that fails causes a list at once */
             lib_wait(agent_number(&sim, "status.freeMemorySum") == 30720 - used);
             sim_no_faults(&sim);
         }

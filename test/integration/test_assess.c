@@ -114,7 +114,7 @@ TEST(prometheus_is_not_trusted)
          "too many", 1},
         {"{\"status\":\"success\"}", "nor a vector", 1},
         {"[]", "neither objects", 1},
-        {"<html>login</html>", "not JSON", 1},
+        {"<html>login</html>", "text/html instead of JSON: login", 1},
         {"", "not JSON", 1},
     };
     write_objects();
@@ -159,6 +159,72 @@ TEST(files_take_the_place_of_the_cluster)
     ck_assert_contains(assess(1, ARGV(from("none.json"))), "No such file");
     ck_assert_contains(assess(1, ARGV("--headroom=x")), "is not a percentage");
     ck_assert_contains(assess(1, ARGV("n1")), "unexpected argument \"n1\" after assess");
+}
+
+static const char *container(const char *name, const char *limits)
+{
+    return lib_fmt("{\"name\":\"%s\",\"image\":\"i\",\"resources\":{\"limits\":{%s}}}",
+                   name, limits);
+}
+
+/* Members in the order of `kubectl get -o json`: containers before initContainers. */
+static const char *hami_pod(const char *name, const char *given, const char *containers,
+                            const char *inits)
+{
+    return lib_fmt(
+        "{\"kind\":\"Pod\",\"metadata\":{\"annotations\":{"
+        "\"hami.io/vgpu-devices-allocated\":\"%s\",\"hami.io/vgpu-node\":\"n1\"},"
+        "\"name\":\"%s\",\"namespace\":\"default\",\"uid\":\"uid-%s\"},\"spec\":{"
+        "\"containers\":[%s],\"initContainers\":[%s]%s}}",
+        given, name, name, containers, inits, *given ? ",\"nodeName\":\"n1\"" : "");
+}
+
+#define GPU(n)   "\"nvidia.com/gpu\":\"" n "\""
+#define MEM(n)   "\"nvidia.com/gpumem\":\"" n "\""
+#define CORES(n) "\"nvidia.com/gpucores\":\"" n "\""
+TEST(pods_of_hami_are_read_with_its_table)
+{
+    const char *half = GPU("1") ",\"nvidia.com/gpumem-percentage\":\"50\"," CORES("30");
+    const char *pods[] = {
+        hami_pod("one", "GPU-a,NVIDIA,3000,0:;", container("c", GPU("1") "," MEM("3k")),
+                 ""),
+        /* HAMi has left out the entry of `wait`. */
+        hami_pod("two", "GPU-a,NVIDIA,8192,30:;",
+                 lib_fmt("%s,%s", container("log", ""), container("c", half)),
+                 container("wait", "")),
+        hami_pod("three", "GPU-b,NVIDIA,6000,0:;GPU-b,NVIDIA,4000,0:;",
+                 container("c", GPU("1") "," MEM("4000")),
+                 container("load", GPU("1") "," MEM("6000"))),
+        hami_pod("all", "", container("c", GPU("1") "," CORES("100")), ""),
+        hami_pod("apart", "",
+                 lib_fmt("%s,%s", container("a", GPU("2") "," MEM("10")),
+                         container("b", MEM("20"))),
+                 ""),
+    };
+    cleanup_buf struct buf list = {0};
+    buf_adds(&list, "{\"kind\":\"List\",\"items\":[" NODE);
+    array_items(p, pods)
+        buf_printf(&list, ",%s", *p);
+    buf_adds(&list, "]}");
+    temp_write(lib_dir, "hami.json", list.p);
+    ck_assert_str_eq(
+        assess(0, ARGV(from("hami.json"))),
+        "POD            NODE  USED(MiB)  NEEDS(MiB)  COULD SHARE  REASON\n"
+        "default/all    -     -          -           no           nvidia.com/gpu 1 on 1 "
+        "card, 100 percent of nvidia.com/gpucores\n"
+        "default/apart  -     -          -           no           containers with 2 and "
+        "1 "
+        "cards of nvidia.com/gpu: all memory of a pod is on the same cards\n"
+        "default/two    n1    -          8192        yes          "
+        "nvidia.com/gpumem-percentage 50 on 1 card = 8192 MiB, 30 percent of "
+        "nvidia.com/gpucores\n"
+        "default/three  n1    -          6000        yes          nvidia.com/gpumem "
+        "4000, "
+        "nvidia.com/gpumem 6000 on 1 card = 6000 MiB\n"
+        "default/one    n1    -          3000        yes          nvidia.com/gpumem 3000 "
+        "on "
+        "1 card = 3000 MiB\n" HEADER "Tesla-T4  2      2     2       3     3\n"
+        "USED is of this moment; with --prometheus, the most of a week.\n");
 }
 
 /* Without Scvs, with what scv-agent measures, and without the right to read that. */

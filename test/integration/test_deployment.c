@@ -145,8 +145,8 @@ TEST(the_network_policies_let_observers_in_to_every_program)
                          lib_text(all, "1.spec.ingress.0.from"));
         ck_assert_str_eq(lib_text(observers, "ports.0.port"),
                          lib_text(lib_find(ports, "name", "observe"), "containerPort"));
-        check_observed(lib_at(all, "1"), "manifests/scv-agent.yaml");
-        check_observed(lib_at(all, "1"), "manifests/device-plugin.yaml");
+        check_observed(lib_at(all, "1"), "manifests/scv-agent.yaml.example");
+        check_observed(lib_at(all, "1"), "manifests/node.yaml");
         static const char *const same[] = {"0.metadata", "1.metadata",
                                            "0.spec.podSelector", "1.spec.podSelector"};
         array_items(c, same)
@@ -266,7 +266,8 @@ TEST(both_policies_have_the_same_settings)
     ck_assert(json_is_true(lib_at(old, "extenders.0.nodeCacheCapable")));
     ck_assert(json_is_false(lib_at(old, "extenders.0.ignorable")));
     ck_assert_int_gt(lib_int(old, "extenders.0.weight"), 0);
-    static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_CORE};
+    static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_SHARE,
+                                            KEY_GPU_CORE};
     const json_t *managed = lib_at(old, "extenders.0.managedResources");
     ck_assert_uint_eq(json_array_size(managed), ARRAY_LEN(resources));
     array_items(resource, resources)

@@ -54,15 +54,20 @@ static void start_plugin(const char *const *more)
     kubelet_wait_registered(&kubelet, -1);
 }
 
-static void set_up(const char *runtime, const char *const *more)
+static void write_cards(void)
 {
-    add_node(runtime);
     temp_write(lib_dir, "cards.json",
                lib_fmt("{\"driverVersion\":\"" DRIVER_TREE_VERSION
                        "\",\"cudaVersion\":\"12.8\",\"cards\":["
                        "{\"uuid\":\"GPU-0\",\"minor\":3,\"memoryTotal\":17179869184},"
                        "{\"uuid\":\"GPU-1\",\"minor\":0,\"memoryTotal\":17179869184}%s]}",
                        third));
+}
+
+static void set_up(const char *runtime, const char *const *more)
+{
+    add_node(runtime);
+    write_cards();
     start_plugin(more);
 }
 
@@ -97,6 +102,28 @@ TEST(a_runtime_with_cdi_gets_names_of_our_specification)
     ck_assert_contains(lib_read("cdi/gpushare.io-gpu.json"),
                        "\"name\":\"GPU-1\",\"containerEdits\":{\"deviceNodes\":"
                        "[{\"path\":\"/dev/nvidia0\"");
+}
+
+/* It is of the driver before an upgrade: no container could start with its names. */
+TEST(names_of_a_stale_generator_are_not_used)
+{
+    add_node("containerd://2.1.4");
+    driver_tree_file(lib_path("host"), "/etc/cdi/nvidia.yaml");
+    temp_write(lib_dir, "host/etc/cdi/nvidia.yaml",
+               "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n"
+               "- {name: GPU-0, containerEdits: {deviceNodes: [{path: /dev/nvidia3}]}}\n"
+               "- {name: GPU-1, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}\n"
+               "containerEdits:\n  mounts:\n"
+               "  - hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.525.147.05\n"
+               "    containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.525.147.05\n");
+    write_cards();
+    start_plugin(NULL);
+    ck_assert(program_wait_output(
+        &plugin.program,
+        "names of the kind nvidia.com/gpu are not used: /etc/cdi/nvidia.yaml names "
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.525.147.05, which is not on the host. "
+        "Run"));
+    check_devices("p", 1, "gpushare.io/gpu=GPU-1 ", "");
 }
 
 TEST(names_of_a_generator_are_passed_on_in_an_annotation)

@@ -15,8 +15,7 @@ enum { LAYERS = 2 };
 static const struct image {
     const char *name, *user;
 } images[] = {{"gpushare-extender", "65532:65532"},
-              {"gpushare-device-plugin", "0:0"},
-              {"scv-agent", "0:0"},
+              {"gpushare-node", "0:0"},
               {"gpushare-setup", "0:0"}};
 
 /* The images, built twice: in the folders "a" and "b". Shared by all tests. */
@@ -263,14 +262,13 @@ static bool can_be_alone(void)
     return can;
 }
 
-static void check_output(const struct image *image, const char *option,
-                         const char *begins)
+static void check_output(const struct image *image, const char *program,
+                         const char *option, const char *begins)
 {
     struct program p;
-    run_alone(&p, image->user, image->name, ARGV(option));
+    run_alone(&p, image->user, program, ARGV(option));
     cleanup_free char *said = program_end(&p, 0);
-    ck_assert_msg(strncmp(said, begins, strlen(begins)) == 0, "%s: %s", image->name,
-                  said);
+    ck_assert_msg(strncmp(said, begins, strlen(begins)) == 0, "%s: %s", program, said);
 }
 
 TEST(programs_start_from_the_images_alone)
@@ -279,15 +277,30 @@ TEST(programs_start_from_the_images_alone)
         each_layer(&images[i], "-xzf");
         if (!strcmp(images[i].name, "gpushare-setup"))
             lib_file(lib_path("root/policy/kube-scheduler-config.yaml"));
-        check_output(&images[i], "--version",
+        check_output(&images[i], images[i].name, "--version",
                      lib_fmt("%s " GPUSHARE_VERSION "\n", images[i].name));
-        check_output(&images[i], "--help", lib_fmt("%s: ", images[i].name));
+        check_output(&images[i], images[i].name, "--help",
+                     lib_fmt("%s: ", images[i].name));
         lib_output(0, ARGV("rm", "-rf", lib_path("root")));
     }
 }
 
+/* Manifests of 1.0 name the modes, and --host-root=/host needs the processes of the host. */
+TEST(the_image_of_the_node_has_the_names_of_its_modes_and_the_processes)
+{
+    static const char *const names[] = {"scv-agent", "gpushare-device-plugin"};
+    if (!can_be_alone())
+        return;
+    each_layer(&images[1], "-xzf");
+    ck_assert_str_eq(lib_output(0, ARGV("readlink", lib_path("root/host/proc"))),
+                     "../proc\n");
+    array_items(name, names)
+        check_output(&images[1], *name, "--version",
+                     lib_fmt("%s " GPUSHARE_VERSION "\n", *name));
+}
+
 /* The program of card-check.yaml.example, which finds its files beside itself. */
-TEST(the_image_of_the_device_plugin_checks_cards)
+TEST(the_image_of_the_node_checks_cards)
 {
     struct program p;
     if (!can_be_alone())
@@ -296,7 +309,7 @@ TEST(the_image_of_the_device_plugin_checks_cards)
     lib_output(0, ARGV("mkdir", "-m", "1777", lib_path("root/tmp")));
     run_alone(&p, images[1].user, "../lib/gpushare/gpushare-card-check", ARGV(NULL));
     cleanup_free char *said = program_end(&p, 0);
-    ck_assert_contains(said, "0 ok, 0 differ, 10 not present\n");
+    ck_assert_contains(said, "0 ok, 0 differ, 11 not present\n");
     run_alone(&p, images[1].user, "../lib/gpushare/gpushare-card-check",
               ARGV("--copy-to", "/tmp"));
     free(program_end(&p, 0));
@@ -312,7 +325,7 @@ TEST(nvml_is_found_where_the_runtime_puts_it)
     struct program p;
     if (!can_be_alone())
         return;
-    each_layer(&images[2], "-xzf");
+    each_layer(&images[1], "-xzf");
     lib_output(0, ARGV("sh", "-euc", put, "sh", lib_dir,
                        lib_built("fake-nvml/libnvidia-ml.so.1")));
     temp_write(
@@ -320,7 +333,7 @@ TEST(nvml_is_found_where_the_runtime_puts_it)
         "driver 535.129.03\ncuda 12020\n"
         "card uuid=GPU-1;name=Tesla T4;bus=3b;minor=0;total=17179869184;"
         "free=17179869184;used=0;reserved=0;util=0;temp=30;events=15;processes=\n");
-    run_alone(&p, images[2].user, images[2].name, ARGV("--once", "--node-name", "n"));
+    run_alone(&p, images[1].user, images[1].name, ARGV("--once", "--node-name", "n"));
     cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "GPU-1");
 }

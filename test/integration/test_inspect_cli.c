@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "integration/suite.h"
+#include "lib/stub.h"
 
 /*
  * kubectl-inspect-gpushare as users run it, against kube-sim and the real extender. Its
@@ -67,6 +68,28 @@ TEST(classic_uses_nodes_and_pods_only)
                      "Failed due to nodes \"nope\" not found");
 }
 
+/* The cards of the nodes are not known yet, or there are none. */
+TEST(an_empty_table_says_why)
+{
+    static const char why[] =
+        "kubectl-inspect-gpushare: no node has cards; nodes with GPUs need the label "
+        "gpushare=true or nvidia.com/gpu.present=true, and a pod of gpushare-node "
+        "(DaemonSet gpushare-device-plugin-ds; docs/install.md)\n";
+    sim_load(&sim, "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"cpu\"}},{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{"
+                   "\"name\":\"theirs\"},\"status\":{\"capacity\":{\"nvidia.com/gpu\":"
+                   "\"2\"},\"allocatable\":{\"nvidia.com/gpu\":\"2\"}}}]");
+    sim_add_pod(&sim, "w", 8);
+    const char *const *const all[] = {
+        ARGV("-d"),        ARGV("-o", "wide"), ARGV("usage"),       ARGV("theirs"),
+        ARGV("--classic"), ARGV("--check"),    ARGV("explain", "w")};
+    array_items(options, all)
+        ck_assert_contains(inspect(-1, *options), why);
+    sim_add_node(&sim, "n1", 1, 15);
+    array_items(options, all)
+        ck_assert_lacks(inspect(-1, *options), why);
+}
+
 TEST(it_explains_pods)
 {
     sim_add_node(&sim, "n1", 1, 15);
@@ -84,6 +107,14 @@ TEST(it_explains_pods)
     ck_assert_contains(inspect(0, ARGV("explain", "pod", "a", "-n", "default")),
                        "pod default/a is bound to node n1");
     ck_assert_contains(inspect(1, ARGV("explain", "pod/x/y")), "pod x/y not found");
+    const char *const *const spellings[] = {ARGV("explain", "w"),
+                                            ARGV("explain", "default/w"),
+                                            ARGV("explain", "po", "w"),
+                                            ARGV("explain", "po/w"),
+                                            ARGV("explain", "pods/default/w"),
+                                            ARGV("explain", "pods", "w")};
+    array_items(spelling, spellings)
+        ck_assert_contains(inspect(0, *spelling), "lacks 5 GiB; promised: default/a");
     /* The API objects explain the pod also while the extender is not available. */
     const char *alone = inspect(
         0, ARGV("explain", "pod", "default/w", "--extender=kube-system/none:12345"));
@@ -167,6 +198,63 @@ TEST(a_watch_follows)
     free(program_end(&p, 128 + SIGINT));
 }
 
+/* What a login page, a proxy or a load balancer answers instead of an API server. */
+struct foreign {
+    unsigned status;
+    const char *headers, *body;
+};
+
+static void answer_foreign(struct stub_conn *conn, void *ctx)
+{
+    const struct foreign *f = ctx;
+    while (stub_read(conn))
+        stub_reply(conn, f->status, f->headers, f->body);
+}
+
+TEST(a_login_page_is_named)
+{
+    static const char page[] =
+        "\n<!DOCTYPE html><html><head><title>Sign in - Corp SSO</title></head>"
+        "<body><h1>\033[31mWelcome</h1></body></html>";
+    static const struct {
+        struct foreign is;
+        const char *says;
+    } cases[] = {
+        {{200, "Content-Type: text/html\r\n", page},
+         "text/html instead of JSON: Sign in - Corp SSO  [31mWelcome\n"},
+        {{200, "Content-Type: application/json\r\n", "<html></html>"},
+         "text/html instead of JSON: \n"},
+        {{302, "Location: https://sso.example/login?state=secret\r\n", page},
+         "HTTP 302 redirects to https://sso.example/login\n"},
+        {{307, "Location: /\033login\r\n", ""}, "HTTP 307 redirects to /?login\n"},
+        {{301, "", ""}, "HTTP 301\n"},
+        {{503, "", "<html>down"}, "HTTP 503 without a Status object: <html>down\n"},
+        {{200, "", "{}<"}, "invalid JSON at byte 0"},
+        {{200, "", "hello"}, "invalid JSON at byte 0"},
+    };
+    array_items(c, cases) {
+        struct stub *s = stub_start(answer_foreign, (void *)&c->is);
+        const char *url = stub_url(s);
+        temp_write(lib_dir, "foreign",
+                   lib_fmt("{\"current-context\":\"c\",\"clusters\":[{\"name\":\"c\","
+                           "\"cluster\":{\"server\":\"%s\"}}],\"contexts\":[{\"name\":"
+                           "\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],"
+                           "\"users\":[{\"name\":\"u\",\"user\":{}}]}",
+                           url));
+        const char *said = lib_output_of(1, "kubectl-inspect-gpushare",
+                                         ARGV("--kubeconfig", lib_path("foreign")));
+        ck_assert_contains(said, c->says);
+        ck_assert_lacks(said, "\033");
+        ck_assert_lacks(said, "secret");
+        /* In front of the extender. */
+        said = inspect(1, ARGV("--check", lib_fmt("--extender=%s", url)));
+        ck_assert_contains(said, *c->is.body == 'h'   ? "the response is not JSON"
+                                 : *c->is.body == '{' ? "the response is not JSON"
+                                                      : c->says);
+        stub_stop(s);
+    }
+}
+
 TEST(errors_are_clear)
 {
     static const struct {
@@ -179,6 +267,10 @@ TEST(errors_are_clear)
          "--memory-unit: \"3 apples\" is not one of auto|GiB|MiB|"},
         {{"-x"}, "unknown option -x"},
         {{"explain", "node", "n1"}, "expected explain pod [NAMESPACE/]NAME"},
+        {{"explain"}, "expected explain pod [NAMESPACE/]NAME"},
+        {{"explain", "pod"}, "expected explain pod [NAMESPACE/]NAME"},
+        {{"explain", "po/"}, "expected explain pod [NAMESPACE/]NAME"},
+        {{"explain", "pod/a", "b"}, "expected explain pod [NAMESPACE/]NAME"},
         {{"--extender=x"},
          "--extender: invalid address \"x\"; expected http://HOST:PORT, "
          "https://HOST:PORT or NAMESPACE/SERVICE:PORT"},

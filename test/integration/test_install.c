@@ -241,8 +241,12 @@ TEST(nothing_is_changed)
     expect_untouched(1, "nothing was changed", ARGV("--insecure", "--address", address));
     expect_untouched(3, "install the extender first",
                      ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
-    static const char *const invalid[] = {"nonsense", "fe80::1", "::1:80",
-                                          "[::1:80",  "[]:80",   "[::1]80"};
+    static const char *const invalid[] = {
+        "",        "nonsense",    "fe80::1",      "::1:80",       "::ffff:1.2.3.4:80",
+        "[::1:80", "[]:80",       "[::1]80",      "[::1]",        "[::1]:",
+        "[::1]:0", "[::1]:65536", "[::1]x:80",    "[::1]:80/p",   "[zz]:80",
+        ":80",     "host:80:80",  "[host.io]:80", "[1.2.3.4]:80", "[fe80::1%lo]:80",
+        "a]:80",   "u@host:80",   "host:-1",      "host:+1",      "ho st:80"};
     array_items(c, invalid)
         expect_untouched(3, "HOST:PORT", ARGV("--insecure", "--yes", "--address", *c));
     expect_untouched(3, "install the extender first",
@@ -752,6 +756,53 @@ TEST(an_extender_that_no_longer_answers_restores_the_files)
                      ARGV("--insecure", "--yes", "--no-cluster", "--wait", "0",
                           "--address", lib_fmt("127.0.0.1:%u", stub_port(gone))));
     stub_stop(gone);
+}
+
+/* An API server that has the Service `ctx`, of release namespace `gpus`, and nothing else. */
+static void answer_service(struct stub_conn *conn, void *ctx)
+{
+    while (stub_read(conn)) {
+        cleanup_free char *request =
+            stub_request(conn->server, stub_requests(conn->server) - 1);
+        bool is = strstr(request, "GET /api/v1/namespaces/gpus/services/"
+                                  "gpushare-schd-extender HTTP") != NULL;
+        stub_reply(conn, is ? 200 : 404, "", is ? ctx : "");
+    }
+}
+
+TEST(the_node_port_is_that_of_the_service)
+{
+    static const struct {
+        const char *service, *ns, *address, *want;
+    } cases[] = {
+        {"{\"spec\":{\"ports\":[{\"nodePort\":30001}]}}", "gpus", NULL,
+         "127.0.0.1:30001"},
+        {"{\"spec\":{\"ports\":[{\"nodePort\":30001}]}}", "gpus", "n:5", "n:5"},
+        {"{\"spec\":{\"ports\":[{\"port\":1}]}}", "gpus", NULL, "127.0.0.1:32766"},
+        {"{\"spec\":{\"ports\":[{\"nodePort\":30001}]}}", "other", NULL,
+         "127.0.0.1:32766"},
+        {"no JSON", "gpus", NULL, "127.0.0.1:32766"},
+    };
+    node_files_make(RELEASE, 0);
+    mkdir(lib_path("out"), 0700);
+    array_items(c, cases) {
+        struct stub *s = stub_start(answer_service, (void *)c->service);
+        temp_write(lib_dir, "stub",
+                   lib_fmt("{\"current-context\":\"c\",\"clusters\":[{\"name\":\"c\","
+                           "\"cluster\":{\"server\":\"%s\"}}],\"contexts\":[{\"name\":"
+                           "\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],"
+                           "\"users\":[{\"name\":\"u\",\"user\":{}}]}",
+                           stub_url(s)));
+        lib_output_of(0, "gpushare-setup",
+                      ARGV("plan", "--insecure", "--root", lib_path("root"), "--policy",
+                           lib_keep(realpath("policy", NULL), free), "--out",
+                           lib_path("out"), "--kubeconfig", lib_path("stub"),
+                           "--namespace", c->ns, c->address ? "--address" : NULL,
+                           c->address));
+        ck_assert_contains(lib_read("out/config"),
+                           lib_fmt("urlPrefix: http://%s/gpushare-scheduler ", c->want));
+        stub_stop(s);
+    }
 }
 
 TEST(a_missing_or_unknown_command)

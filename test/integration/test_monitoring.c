@@ -198,8 +198,9 @@ static void check_doc(const char *metrics)
 /* The documents explain every value of the labels that have a fixed set of values. */
 static void check_words(const char *metrics)
 {
-    /* The latter has the rejections of the device plugin. */
-    const char *doc = lib_fmt("%s%s", lib_file(DOC), lib_file(NODE_DOC));
+    /* The latter have the rejections of the device plugin, and the kinds of drift. */
+    const char *doc =
+        lib_fmt("%s%s%s", lib_file(DOC), lib_file(NODE_DOC), lib_file(ALERT_DOC));
     size_t n = 0;
     for (const char *at = metrics; (at = strstr(at, "=\"")); at += 2) {
         const char *label = at, *text = at + 2;
@@ -298,6 +299,19 @@ TEST(every_alert_is_tested_and_explained)
         at += strlen("\n### ");
         ck_assert_contains(rules, lib_fmt("- alert: %.*s\n", (int)strcspn(at, "\n"), at));
     }
+}
+
+/* The address of a pod tells nobody which node or pod it is. */
+TEST(no_alert_names_an_address_alone)
+{
+    const char *at = lib_file(RULES);
+    size_t n = 0;
+    for (; (at = strstr(at, "$labels.instance")); at++, n++)
+        ck_assert_msg(strncmp(at - strlen("or $labels.pod "), "or $labels.", 11) == 0 ||
+                          strncmp(at - strlen("or $labels.node "), "or $labels.", 11) ==
+                              0,
+                      "%.60s", at);
+    ck_assert_uint_ge(n, 11);
 }
 
 TEST(the_dashboard_is_valid)

@@ -40,6 +40,14 @@ TEST(invalid_options_are_rejected_with_cause_and_position)
          "--node-score: \"best\" is not one of binpack|spread|scv|fgd"},
         {"--advertise", "a/b",
          "--advertise: \"a/b\" is neither an IP address nor a host name"},
+        {"--advertise", "10.0.0.7:12345",
+         "--advertise: \"10.0.0.7:12345\" is neither an IP address nor a host name"},
+        {"--advertise", "[::1]",
+         "--advertise: \"[::1]\" is neither an IP address nor a host name"},
+        {"--advertise", "::1:x",
+         "--advertise: \"::1:x\" is neither an IP address nor a host name"},
+        {"--advertise", "fe80::1%lo",
+         "--advertise: \"fe80::1%lo\" is neither an IP address nor a host name"},
         {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: expected an IP address"},
     };
     static const char *const files[][2] = {
@@ -89,7 +97,8 @@ TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
 /* -- the help texts -- */
 
 static const char *const programs[] = {"gpushare-extender", "gpushare-device-plugin",
-                                       "scv-agent",         "kubectl-inspect-gpushare",
+                                       "gpushare-node",     "scv-agent",
+                                       "kubectl-inspect-gpushare",
                                        "gpushare-setup",    "kube-sim",
                                        "gpushare-replay"};
 

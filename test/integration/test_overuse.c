@@ -47,8 +47,8 @@ static void set_up(const char *const *files, const char *action, bool mapped)
     set_up_refusing(429, files, action, mapped);
 }
 
-static const char *const usual[] = {"manifests/scv-agent.yaml", NULL};
-static const char *const evicts[] = {"manifests/scv-agent.yaml",
+static const char *const usual[] = {"manifests/scv-agent.yaml.example", NULL};
+static const char *const evicts[] = {"manifests/node.yaml",
                                      "manifests/rbac-overuse.yaml.example", NULL};
 
 /* Is there an event of greedy whose note begins so? */
@@ -83,11 +83,16 @@ static bool is_terminating(const char *pod)
 
 /* Until the rights are checked, only the agent may call the API server. */
 
+/* All permissions of scv-agent are used here, and no others. */
 TEST(the_pod_gets_an_event_and_runs_on)
 {
     set_up(usual, "event", true);
     lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 1"));
+    overuse_node_use(&node, 7);
+    lib_wait(sim_count(&sim, "patch", "leases", "") &&
+             sim_count(&sim, "patch", "scvs", ""));
     rights_check(&sim.api, &rights);
+    rights_used(&rights);
     ck_assert(is_counted("scv_agent_overusing_containers 1"));
     ck_note("GPUOveruse", "");
     ck_assert(!sim_events(&sim, "modest", "GPUOveruse", ""));
@@ -100,18 +105,13 @@ TEST(the_pod_gets_an_event_and_runs_on)
     overuse_node_stop(&node);
 }
 
-/* All permissions of scv-agent are used here, and no others. */
 TEST(the_pod_is_evicted_once_its_budget_allows_it)
 {
     set_up(evicts, "evict", true);
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"delayed\"} 1"));
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
     lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 2"));
-    overuse_node_use(&node, 7);
-    lib_wait(sim_count(&sim, "patch", "leases", "") &&
-             sim_count(&sim, "patch", "scvs", ""));
     rights_check(&sim.api, &rights);
-    rights_used(&rights);
     ck_assert(is_terminating("greedy"));
     ck_assert(!is_terminating("modest"));
     ck_note("GPUOveruseEvicted", "evicted: ");
@@ -188,6 +188,78 @@ TEST(a_pod_without_a_promise_is_evicted)
     ck_assert(is_terminating("guest"));
     ck_assert(!is_terminating("greedy") && !is_terminating("modest"));
     ck_assert_int_eq(overuse_node_signal(guest), SIGUSR1);
+    overuse_node_stop(&node);
+}
+
+/* A pod with a plain init container i of 4 GiB, as another process allocates it, and the options
+ * of an agent that starts anew. */
+static pid_t start_beside_init(long long gib)
+{
+    agent_setup(&sim);
+    sim_load(
+        &sim, "%s",
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"starter\","
+        "\"namespace\":\"default\",\"uid\":\"" OVERUSE_INIT "\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}},\"spec\":{\"nodeName\":\"n1\","
+        "\"initContainers\":[{\"name\":\"i\",\"image\":\"i\",\"resources\":{"
+        "\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}],\"containers\":[{\"name\":\"c\","
+        "\"image\":\"i\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}");
+    add_pod("greedy", OVERUSE_GREEDY);
+    add_pod("modest", OVERUSE_MODEST);
+    overuse_node_start(&node, true);
+    pid_t init = overuse_node_add_init(&node);
+    overuse_node_use_init(&node, init, gib);
+    agent_start(&agent, &sim, NULL, ARGV(OVERUSE_NODE_OPTIONS, "--late-after", "1s"));
+    return init;
+}
+
+/* Longer than the grace. */
+static void wait_for_grace(void)
+{
+    double before = samples();
+    lib_wait(samples() >= before + 25);
+}
+
+TEST(an_init_container_has_the_promise_of_its_pod)
+{
+    pid_t init = start_beside_init(4);
+    lib_wait(is_counted("gpushare_container_gpu_memory_promised_bytes{namespace="
+                        "\"default\",pod=\"starter\",container=\"i\",card=\"0\","
+                        "uuid=\"GPU-0\"} 4294967296"));
+    wait_for_grace();
+    ck_assert(is_counted("scv_agent_overusing_containers 0"));
+    ck_assert(peer_says(&agent.health, "/healthz", 200, "\ninit-containers: ok\n"));
+    overuse_node_use_init(&node, init, 8);
+    lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 1"));
+    ck_assert(sim_events(&sim, "starter", "GPUOveruse",
+                         "container i uses 8192 MiB of GPU0, 4096 MiB more than promised "
+                         "(4096 MiB), for "));
+    ck_assert_int_eq(overuse_node_signal(init), SIGUSR1);
+    overuse_node_stop(&node);
+}
+
+/* An account of 1.0 cannot list pods: what is unknown is no overuse, and is said. */
+TEST(without_the_right_to_watch_pods_promises_of_init_containers_are_unknown)
+{
+    sim_fault(&sim,
+              "{\"resource\":\"pods\",\"verb\":\"list\",\"nth\":1,\"times\":1000000,"
+              "\"action\":\"answer\",\"status\":403}");
+    pid_t init = start_beside_init(8);
+    lib_wait(peer_says(&agent.health, "/healthz", 200,
+                       "\ninit-containers: promises of init containers are unknown: "));
+    ck_assert(
+        peer_says(&agent.health, "/healthz", 200, " (not required for readiness)\n"));
+    ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200);
+    lib_wait(sim_count(&sim, "list", "pods", "") >= 3);
+    wait_for_grace();
+    ck_assert(is_counted("scv_agent_overusing_containers 0"));
+    ck_assert_int_eq(sim_count(&sim, "create", "events", ""), 0);
+    static const char said[] = "promises of init containers stay unknown "
+                               "(manifests/scv-agent.yaml.example)";
+    const char *first = strstr(program_output(&agent.program), said);
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_null(strstr(first + 1, said));
+    ck_assert_int_eq(overuse_node_signal(init), SIGUSR1);
     overuse_node_stop(&node);
 }
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "domain/keys.h"
 #include "integration/suite.h"
 #include "kube/deviceplugin.h"
@@ -307,6 +308,17 @@ TEST(an_xid_makes_a_card_unhealthy)
     ck_assert(program_wait_output(&plugin.program, "unhealthy: XID 79"));
 }
 
+TEST(a_site_says_which_xids_count)
+{
+    agent_script("fail nvmlDeviceGetRemappedRows 999 0\n" DRIVER);
+    set_up_with(ARGV("--gpu-source", agent_nvml(), "--xid-ignore=79", "--xid-fatal=all"));
+    agent_script(DRIVER "event 1 GPU-1 8 31\n");
+    lib_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
+    ck_assert(program_wait_output(&plugin.program, "unhealthy: XID 31"));
+    ck_assert(program_wait_output(
+        &plugin.program, "its remapped rows cannot be read: Unknown Error (999)"));
+}
+
 /* The kubelet kills a pod that runs longer than terminationGracePeriodSeconds (15 s). Here it
  * does not answer Register, and a patch hangs. */
 TEST(a_hanging_call_does_not_delay_the_stop)
@@ -342,6 +354,63 @@ TEST(a_restarted_kubelet_is_registered_with)
         check_card(&a, "GPU-1");
     }
     lib_wait(plugin_metric(&plugin, "container_allocations") == 3);
+}
+
+/* Since 1.27 it allocates nothing for containers that run when it starts. */
+TEST(a_kubelet_without_its_checkpoint_admits_new_pods)
+{
+    set_up();
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"},"
+             "\"status\":{\"nodeInfo\":{\"kubeletVersion\":\"v1.33.2\"}}}");
+    plugin_stop(&plugin);
+    plugin_start(&plugin, &sim, NULL);
+    kubelet_wait_registered(&kubelet, -1);
+    add_and_admit("p");
+    lib_wait(annotation_is("p", KEY_MEM_ASSIGNED, "true"));
+    cleanup_buf struct buf now = {0};
+    clock_format_s(&now, clock_wall_ns() / 1000000000);
+    peer_do(
+        &sim.api, "PATCH", "/api/v1/namespaces/default/pods/p/status",
+        lib_fmt(
+            "{\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"c\","
+            "\"state\":{\"running\":{\"startedAt\":\"%.*s\"}}}]}}",
+            SPAN_ARG(buf_span(&now))));
+    kubelet_remove(&kubelet, "p");
+    kubelet_stop(&kubelet);
+    kubelet_start(&kubelet);
+    kubelet_wait_registered(&kubelet, -1);
+    kubelet_add(&kubelet, "p", ARGV("c")); /* without ids */
+    for (int i = 0; i < 3; i++) {
+        cleanup_answer struct kubelet_answer a = {0};
+        const char *name = lib_fmt("q%d", i);
+        add_pod(name, 3, 0);
+        kubelet_admit(&kubelet, name, "c", MEM, 3, &a);
+        if (i < 2) {
+            check_card(&a, "GPU-0");
+            continue;
+        }
+        ck_assert_contains(a.words, "too few free ids of card GPU-0");
+    }
+}
+
+TEST(a_privileged_container_is_reported)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up();
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\","
+             "\"namespace\":\"default\",\"uid\":\"uid-p\",\"annotations\":{"
+             "\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"scheduler.framework.gpushare."
+             "allocation\":\"{}\",\"gpushare/card-uuid\":\"GPU-1\"}},\"spec\":{"
+             "\"nodeName\":\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+             "\"securityContext\":{\"privileged\":true},\"resources\":{\"limits\":{"
+             "\"aliyun.com/gpu-mem\":\"3\"}}}]},\"status\":{\"phase\":\"Pending\"}}");
+    kubelet_add(&kubelet, "p", ARGV("c"));
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    ck_assert_at(a.env, "CUDA_VISIBLE_DEVICES", "GPU-1");
+    lib_wait(sim_events(&sim, "p", "GPUEnvOverridden", "is privileged") == 1);
 }
 
 TEST(a_removed_endpoint_is_served_again)
@@ -422,6 +491,22 @@ TEST(a_damaged_state_file_is_recovered)
     ck_assert_contains(lib_read("state.json.damaged"), "grants");
 }
 
+/* What the file lacks, the next process has from podresources. */
+TEST(a_state_file_that_cannot_be_written_keeps_no_container_waiting)
+{
+    set_up();
+    add_and_admit("p");
+    ck_assert_int_eq(unlink(lib_path("state.json")), 0);
+    ck_assert_int_eq(mkdir(lib_path("state.json"), 0700), 0);
+    add_and_admit("q");
+    ck_assert(program_wait_output(&plugin.program, "cannot save the allocation state"));
+    lib_wait(plugin_metric(&plugin, "state_write_failures_total") >= 1);
+    plugin_stop(&plugin);
+    plugin_start(&plugin, &sim, NULL);
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
+}
+
 TEST(of_two_plugins_the_newer_one_serves)
 {
     struct plugin newer = {0};
@@ -429,7 +514,7 @@ TEST(of_two_plugins_the_newer_one_serves)
     add_and_admit("p");
     int before = kubelet.registrations;
     plugin_start(&newer, &sim, NULL);
-    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 3));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert(
         program_wait_output(&plugin.program, "a newer plugin of this node serves it"));
@@ -438,11 +523,11 @@ TEST(of_two_plugins_the_newer_one_serves)
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
     ck_assert(plugin_metric(&newer, "container_allocations") == 1);
     add_and_admit("q");
-    ck_assert_int_eq(kubelet.registrations, before + 3);
+    ck_assert_int_eq(kubelet.registrations, before + 4);
     /* The older one registers again when the newer one is gone, and reads its
      * allocations. */
     plugin_stop(&newer);
-    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 6));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 8));
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
 }

@@ -2,8 +2,8 @@
 #include "integration/suite.h"
 
 /*
- * status.podList: scv-agent and gpushare-device-plugin on one node, with kube-sim and a
- * kubelet that the test simulates. The Scv lists the cards that the plugin allocated.
+ * status.podList: gpushare-node with kube-sim and a kubelet that the test simulates. The Scv lists
+ * the cards that were allocated, without asking the kubelet again.
  */
 
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
@@ -18,13 +18,11 @@ static void set_up(void)
     agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     kubelet_start(&kubelet);
-    plugin_start(&plugin, &sim, NULL);
+    plugin_start_node(&plugin, &sim,
+                      ARGV("--pods-interval", "1h", "--refresh-interval", "1s",
+                           "--host-root", lib_path("root")));
     kubelet_wait_registered(&kubelet, -1);
-    agent_start(&agent, &sim, NULL,
-                ARGV("--update-interval", "100ms", "--podresources-socket",
-                     lib_path("podresources.sock"), "--pods-interval", "1s",
-                     "--refresh-interval", "1s", "--host-root", lib_path("root")));
-    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", "the driver cannot limit the memory"));
 }
 
 static void admit(const char *name, int units, int card)
@@ -63,7 +61,7 @@ static bool use_is(const char *expected)
 
 static bool has_metric(const char *line)
 {
-    return peer_says(&agent.health, "/metrics", 200, line);
+    return peer_says(&plugin.health, "/metrics", 200, line);
 }
 
 TEST(the_use_of_a_container_is_in_the_scv_and_the_metrics)

@@ -78,7 +78,7 @@ TEST(every_file_has_its_checksum)
         output_of("cd \"$OUT\"; ls | LC_ALL=C sort | grep -v 'SHA256SUMS\\|\\.sig\\.'"));
     ck_assert_contains(names, "gpushare-" GPUSHARE_VERSION ".tgz\n");
     ck_assert_contains(names, "gpushare-" GPUSHARE_VERSION ".spdx.json\n");
-    ck_assert_contains(names, "scv-agent-" GPUSHARE_VERSION ".oci.tar\n");
+    ck_assert_contains(names, "gpushare-node-" GPUSHARE_VERSION ".oci.tar\n");
     ck_assert_contains(names, "inspect-gpushare.yaml\n");
     ck_assert_contains(names, "RELEASE_NOTES.md\n");
 }
@@ -97,7 +97,7 @@ TEST(the_signature_is_of_the_checksums)
 
 /* As cosign reads it: a manifest for each digest, with the tag of the digest; its payload names
  * repository and digest, and the signature of the payload is in the annotation of its layer.
- * Four images for one architecture have two digests each, and the chart has one. */
+ * Three images for one architecture have two digests each, and the chart has one. */
 TEST(each_image_is_signed_for_cosign)
 {
     ck_assert_str_eq(
@@ -119,7 +119,7 @@ TEST(each_image_is_signed_for_cosign)
             "    openssl dgst -sha256 -verify \"$MADE/public\" -signature sig $payload\n"
             "  done\n"
             "done <\"$OUT/images.txt\" | sort | uniq -c | sed 's/^ *//'"),
-        "9 Verified OK\n");
+        "7 Verified OK\n");
 }
 
 TEST(a_key_of_another_kind_is_refused)
@@ -136,13 +136,13 @@ TEST(a_key_of_another_kind_is_refused)
 TEST(a_file_that_is_no_image_is_not_signed)
 {
     ck_assert_contains(refusal_of("cp -r \"$OUT\" signed; cd signed; rm SHA256SUMS.sig\n"
-                                  "head -c 2000 scv-agent-" GPUSHARE_VERSION
+                                  "head -c 2000 gpushare-node-" GPUSHARE_VERSION
                                   ".oci.tar >cut\n"
-                                  "mv cut scv-agent-" GPUSHARE_VERSION ".oci.tar\n"
-                                  "sha256sum scv-agent-" GPUSHARE_VERSION
+                                  "mv cut gpushare-node-" GPUSHARE_VERSION ".oci.tar\n"
+                                  "sha256sum gpushare-node-" GPUSHARE_VERSION
                                   ".oci.tar images.txt >SHA256SUMS\n"
                                   "\"$TOP\"/scripts/release/sign . \"$MADE/key\" 2>&1"),
-                       "in ./scv-agent-" GPUSHARE_VERSION ".oci.tar");
+                       "in ./gpushare-node-" GPUSHARE_VERSION ".oci.tar");
     refusal_of("test -e signed/SHA256SUMS.sig");
 }
 
@@ -173,7 +173,7 @@ TEST(signatures_are_published)
 {
     publish("true", 0);
 
-    ck_assert_str_eq(output_of("grep -c 'sig.oci.tar:sha256-' calls"), "9\n");
+    ck_assert_str_eq(output_of("grep -c 'sig.oci.tar:sha256-' calls"), "7\n");
     publish("rm *.sig *.sig.oci.tar", 0);
     refusal_of("grep sig.oci.tar calls");
 }
@@ -181,9 +181,9 @@ TEST(signatures_are_published)
 TEST(a_signed_release_is_published_only_with_each_signature)
 {
     static const char *const changes[] = {
-        "rm scv-agent.sig.oci.tar", ": >scv-agent.sig.oci.tar",
-        "head -c 100 scv-agent.sig.oci.tar >cut; mv cut scv-agent.sig.oci.tar",
-        "mv gpushare-extender.sig.oci.tar scv-agent.sig.oci.tar"};
+        "rm gpushare-node.sig.oci.tar", ": >gpushare-node.sig.oci.tar",
+        "head -c 100 gpushare-node.sig.oci.tar >cut; mv cut gpushare-node.sig.oci.tar",
+        "mv gpushare-extender.sig.oci.tar gpushare-node.sig.oci.tar"};
     array_items(change, changes) {
         char *said = publish(*change, 1);
         ck_assert_contains(said, "publish: copy/");
@@ -309,7 +309,7 @@ TEST(the_chart_installs_these_images)
             "mkdir c; tar -C c -xf \"$OUT/gpushare-" GPUSHARE_VERSION ".oci.tar\"\n"
             "grep -q '\"home\":\"https://example.org/gpushare\",\"sources\":"
             "\\[\"https://example.org/gpushare\"\\],' c/blobs/sha256/*\n"
-            "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
+            "for p in gpushare-extender gpushare-node; do\n"
             "  digest=$(sed -n \"s|^registry.example/gpu/$p:" GPUSHARE_VERSION "@||p\" "
             "\"$OUT/images.txt\")\n"
             "  test -n \"$digest\"\n"
@@ -323,7 +323,7 @@ TEST(the_chart_installs_these_images)
             "}'\n"
             "done\n"
             "(diff -r gpushare \"$TOP\"/manifests/chart || true) | grep -c '^>'"),
-        "4\n"); /* the registry and three digests */
+        "4\n"); /* the registry and three digests, two of one image */
 }
 
 TEST(a_chart_without_the_line_is_refused)
@@ -333,12 +333,12 @@ TEST(a_chart_without_the_line_is_refused)
                    "\"$TOP\"/scripts/release/chart " GPUSHARE_VERSION
                    " registry.example/gpu "
                    "\"$PWD/images\" \"$PWD\" 2>&1"),
-        "chart: values.yaml: expected exactly one line matching");
-    ck_assert_contains(refusal_of("echo 'scv-agent latest' >images\n"
+        "chart: values.yaml has no image other-program");
+    ck_assert_contains(refusal_of("echo 'gpushare-node latest' >images\n"
                                   "\"$TOP\"/scripts/release/chart " GPUSHARE_VERSION
                                   " registry.example/gpu "
                                   "\"$PWD/images\" \"$PWD\" 2>&1"),
-                       "\"latest\" is no digest of scv-agent");
+                       "\"latest\" is no digest of gpushare-node");
 }
 
 TEST(the_debian_package_brings_what_a_person_runs)

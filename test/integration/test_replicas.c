@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/rng.h"
+#include "core/core.h"
 #include "integration/suite.h"
 
 /*
@@ -357,6 +358,39 @@ TEST(forwarded_binds_leave_connections_to_others)
     }
     for (int i = 0; i < OTHERS; i++)
         peer_fini(&others[i]);
+    extender_stop(&follower);
+}
+
+static void bind_member(void *ctx, size_t i)
+{
+    const char *name = lib_fmt("m%zu", i);
+    ck_assert_msg(extender_bind(ctx, name, "n1", NULL), "%s was not bound", name);
+}
+
+/* The lease is shorter than a hold: the follower waits as long as the leader renews it. */
+TEST(a_bind_is_held_through_a_follower)
+{
+    struct extender follower;
+    cleanup_buf struct buf why = {0};
+    sim_add_node(&sim, "n1", 3, 16);
+    suite_extender(NULL);
+    lib_wait(extender_leads(&extender));
+    extender_start(&follower, &sim, NULL);
+    for (int i = 0; i < 3; i++)
+        sim_load(&sim,
+                 "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"m%d\","
+                 "\"namespace\":"
+                 "\"default\",\"uid\":\"uid-m%d\",\"labels\":{\"scheduling.x-k8s.io/"
+                 "pod-group\":\"g\"},\"annotations\":{\"gpushare/gang-minimum\":\"3\"}},"
+                 "\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+                 "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"10\"}}}]}}",
+                 i, i);
+    int64_t from_ms = lib_now_ms();
+    ck_assert(!extender_bind(&follower, "m0", "n1", &why));
+    ck_assert_int_ge(lib_now_ms() - from_ms, CORE_HOLD_MS - 500);
+    ck_assert_contains(why.p, "gang g: waits until enough of its members can start");
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_gang_starts_failed_total"), 1);
+    lib_threads(3, bind_member, &follower);
     extender_stop(&follower);
 }
 

@@ -54,7 +54,7 @@ static void start_programs(void)
                 ARGV("--update-interval", "100ms", "--podresources-socket",
                      lib_path("podresources.sock"), "--pods-interval", "1s"));
     plugin_start(&plugin, &sim, NULL);
-    kubelet_wait_registered(&kubelet, -1);
+    kubelet_wait_registered(&kubelet, CORE); /* the former release has no slots */
     lib_wait(agent_number(&sim, "status.cardNumber") == 4);
     suite_extender(ARGV("--require-scv"));
     lib_wait(extender_leads(&extender) && extender_node(&extender, "n1"));

@@ -14,10 +14,6 @@
 enum { T = 1000000 };
 
 #define PEM(what) "-----BEGIN " what "-----\nAAAA\n-----END " what "-----\n"
-#define ANSWER(status)                                                                   \
-    "{\"kind\":\"ExecCredential\","                                                      \
-    "\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":" status "}"
-
 static struct fixture {
     char *dir;
     struct kube_config_sources sources; /* of the next load */
@@ -112,19 +108,6 @@ static inline void start(void)
     w.c = kube_client_new(&w.config, &w.err);
     ck_assert_msg(w.c != NULL, "%s", w.err.msg);
     w.c->now_ms = fixture_clock;
-}
-
-/* A plugin that counts its runs in the file "runs" and then does `script`. */
-static inline void with_plugin(const char *script)
-{
-    cleanup_free char *text = xasprintf("cd %s; echo run >>runs\n%s\n", w.dir, script);
-    temp_script(w.dir, "plugin", text);
-    static char *argv[2], *none[1];
-    static struct kube_exec e = {"b", "client.authentication.k8s.io/v1", argv, none, NULL,
-                                 "{}"};
-    argv[0] = file_in_config("plugin");
-    w.config.exec = &e;
-    start();
 }
 
 /* The authorization at this time, or the error message; new. */

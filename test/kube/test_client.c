@@ -278,7 +278,7 @@ TEST(a_new_ca_is_loaded)
     unsigned port = tls_server_port(s);
     w.config.server = arena_printf(&w.config.arena, "https://127.0.0.1:%u", port);
     w.config.ca_file = file_in_config("ca");
-    w.config.ca_pem = (struct span){xstrdup(ca1), strlen(ca1)};
+    buf_adds(&w.config.ca_pem, ca1);
     put("ca", ca1);
     connect_client();
     ck_assert_uint_eq(call("GET", "/", NULL), 200);
@@ -367,6 +367,23 @@ TEST(the_message_of_a_status_is_kept)
     ck_assert_uint_lt(strlen(err.msg), 200);
     big.n = 1 << 20;
     ck_assert_int_eq(kube_reply_check(403, buf_span(&big), &err), -1);
+}
+
+/* `kubectl proxy` reports its own errors with status 500, and so do API servers. */
+TEST(a_plain_500_of_kubectl_is_a_lost_connection)
+{
+    static const char status[] = "{\"kind\":\"Status\",\"code\":500}";
+    struct span plain = SPAN("dial tcp 10.0.0.1:443: no\trace\n");
+    struct err err = {0};
+    struct kube_client *proxied = kube_client_proxied("/nonexistent/s", &err);
+    start();
+    ck_assert(kube_client_lost(proxied, 500, plain, &err));
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_str_eq(err.msg, "kubectl proxy: dial tcp 10.0.0.1:443: no race");
+    ck_assert(!kube_client_lost(proxied, 500, span_of(status), NULL));
+    ck_assert(!kube_client_lost(proxied, 502, plain, NULL));
+    ck_assert(!kube_client_lost(w.c, 500, plain, NULL));
+    kube_client_free(proxied);
 }
 
 UNIT_MAIN_AROUND(fixture_begin, end)

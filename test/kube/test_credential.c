@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/client_priv.h"
 
-#include <pthread.h>
-
-#include "base/clock.h"
 #include "kube/fixture.h"
-#include "lib/stub.h"
 
-/* When tokens and certificates are reloaded, and when a plugin runs again. */
+/* When tokens and certificates are reloaded. */
 
 TEST(credentials_without_files_do_not_change)
 {
@@ -70,7 +66,7 @@ TEST(a_missing_token_is_an_error_until_the_file_exists)
         cleanup_free char *said = get(T);
         ck_assert_msg(strstr(said, ": no token: ") && strstr(said, "No such file"), "%s",
                       said);
-        ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
+        ck_assert_int_eq(w.err.code, ERR_UNAVAILABLE); /* and no 404 */
     }
     put("token", "SEC RET");
     cleanup_free char *said = get(T);
@@ -98,9 +94,9 @@ static struct httpc *http_at(int64_t now_ms, const char *ca, const char *cert,
     struct kube_session s;
     w.now_ms = now_ms;
     ck_assert_done(kube_session_begin(w.c, &s, &w.err), w.err);
-    ck_assert_span_eq(w.c->config.ca_pem, ca);
-    ck_assert_span_eq(w.c->config.cert_pem, cert);
-    ck_assert_span_eq(w.c->config.key_pem, key);
+    ck_assert_span_eq(buf_span(&w.c->config.ca_pem), ca);
+    ck_assert_span_eq(buf_span(&w.c->config.cert_pem), cert);
+    ck_assert_span_eq(buf_span(&w.c->config.key_pem), key);
     kube_session_fini(&s);
     return s.http;
 }
@@ -138,147 +134,6 @@ TEST(new_certificates_need_new_connections)
     cleanup_free char *log = log_caught(old);
     ck_assert(strstr(log, "expected a PEM file") && !strstr(log, "half"));
     kube_session_fini(&first);
-}
-
-/* -- when a plugin runs again -- */
-
-static unsigned runs(void)
-{
-    cleanup_free char *text = temp_read(w.dir, "runs");
-    return count(text, "run\n");
-}
-
-/* Sets the plugin's output: a token that expires in this many seconds. */
-static void set_answer(const char *token, int64_t seconds)
-{
-    cleanup_buf struct buf when = {0};
-    clock_format_s(&when, clock_wall_ns() / 1000000000 + seconds);
-    cleanup_free char *text = xasprintf(
-        ANSWER("{\"token\":\"%s\",\"expirationTimestamp\":\"%s\"}"), token, when.p);
-    put("answer", text);
-}
-
-TEST(a_plugin_runs_once_until_its_credential_expires)
-{
-    with_plugin("cat answer");
-    set_answer("one", 3600);
-    for (int i = 0; i < 5; i++)
-        check_get(T + i * 1000000 / 5, "Bearer one");
-    ck_assert_uint_eq(runs(), 1);
-    set_answer("two", 7200);
-    check_get(T + 3570000, "Bearer one");
-    check_get(T + 3595000, "Bearer two"); /* ten seconds before it expires */
-    ck_assert_uint_eq(runs(), 2);
-}
-
-TEST(a_401_runs_the_plugin_at_most_once_a_second)
-{
-    with_plugin("cat answer");
-    put("answer", ANSWER("{\"token\":\"one\"}"));
-    check_get(T, "Bearer one");
-    check_get(T + 1000000000, "Bearer one"); /* it does not expire */
-    ck_assert_uint_eq(runs(), 1);
-    put("answer", ANSWER("{\"token\":\"two\"}"));
-    uint64_t old = w.c->version;
-    kube_session_rejected(w.c, old);
-    check_get(T + 500000, "Bearer two");
-    kube_session_rejected(w.c, old); /* not the latest version */
-    check_get(T + 600000, "Bearer two");
-    ck_assert_uint_eq(runs(), 2);
-    kube_client_unauthorized(w.c);
-    check_get(T + 500900, "Bearer two"); /* too soon after the run */
-    ck_assert_uint_eq(runs(), 2);
-    check_get(T + 600000, "Bearer two");
-    ck_assert_uint_eq(runs(), 3);
-    w.c->is_connect_failed = true; /* does not affect plugins */
-    check_get(T + 700000, "Bearer two");
-    ck_assert_uint_eq(runs(), 3);
-}
-
-TEST(a_failing_plugin_is_not_run_for_each_call)
-{
-    with_plugin("cat answer || { echo log in >&2; exit 1; }");
-    for (int i = 0; i < 5; i++) {
-        cleanup_free char *said = get(T + i);
-        ck_assert_contains(said, "exec plugin of user \"b\": exit status 1: ");
-        ck_assert_int_eq(w.err.code, ERR_UNAVAILABLE);
-    }
-    ck_assert_uint_eq(runs(), 1);
-    set_answer("one", 60);
-    check_get(T + 30000, "Bearer one");
-    ck_assert_uint_eq(runs(), 2);
-    drop("answer");
-    int old = catch_log();
-    check_get(T + 30000 + 53000,
-              "Bearer one"); /* the run fails, but the credential has not expired */
-    cleanup_free char *log = log_caught(old);
-    ck_assert_msg(count(log, "level=warn") == 1, "%s", log);
-    ck_assert_uint_eq(runs(), 3);
-    cleanup_free char *said = get(T + 30000 + 61000);
-    ck_assert_contains(said, "exec plugin");
-    ck_assert_uint_eq(runs(), 4);
-}
-
-TEST(a_token_has_precedence_over_a_plugin)
-{
-    put("runs", "");
-    w.config.token = "fixed";
-    with_plugin("cat answer");
-    check_get(T, "Bearer fixed");
-    ck_assert_uint_eq(runs(), 0);
-}
-
-struct asker {
-    pthread_t thread;
-    bool good;
-};
-
-static void *ask(void *arg)
-{
-    struct asker *a = arg;
-    struct kube_session s;
-    a->good =
-        !kube_session_begin(w.c, &s, NULL) && !strcmp(s.authorization, "Bearer one");
-    kube_session_fini(&s);
-    return NULL;
-}
-
-TEST(one_run_serves_all_threads)
-{
-    with_plugin("until [ -e go ]; do sleep 0.01; done; cat answer");
-    struct asker askers[8];
-    w.now_ms = T;
-    set_answer("one", 3600);
-    array_items(a, askers) {
-        ck_assert_int_eq(pthread_create(&a->thread, NULL, ask, a), 0);
-    }
-    cleanup_free char *path = path_of("runs");
-    lib_wait(access(path, R_OK) == 0);
-    put("go", "");
-    array_items(c, askers) {
-        pthread_join(c->thread, NULL);
-        ck_assert(c->good);
-    }
-    ck_assert_uint_eq(runs(), 1);
-}
-
-TEST(during_a_run_other_threads_use_the_old_credential)
-{
-    with_plugin("[ -e first ] && until [ -e go ]; do sleep 0.01; done\n"
-                "touch first; cat answer");
-    set_answer("old", 3600);
-    check_get(T, "Bearer old");
-    set_answer("one", 7200);
-    struct asker renewer;
-    w.now_ms = T + 3595000;
-    ck_assert_int_eq(pthread_create(&renewer.thread, NULL, ask, &renewer), 0);
-    lib_wait(runs() == 2);
-    check_get(T + 3595000, "Bearer old"); /* the plugin still runs */
-    put("go", "");
-    pthread_join(renewer.thread, NULL);
-    ck_assert(renewer.good);
-    check_get(T + 3595000, "Bearer one");
-    ck_assert_uint_eq(runs(), 2);
 }
 
 UNIT_MAIN_AROUND(fixture_begin, fixture_end)

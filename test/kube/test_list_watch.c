@@ -75,12 +75,12 @@ static int answer(unsigned status, const char *body, size_t piece, const struct 
 
 static void path_is(const char *want)
 {
-    cleanup_buf struct buf path = {0};
-    if (feed.watch)
-        list_watch_watch_query(&path, buf_span(&feed.version), 60);
-    else
-        list_watch_list_query(&path, &feed);
-    ck_assert_str_eq(path.p, want);
+    cleanup_arena struct arena a = {0};
+    struct kube_request r;
+    list_watch_request(&feed, "", 60, true, &a, &r);
+    ck_assert_str_eq(r.path, want);
+    ck_assert(r.gzip == !feed.watch);
+    ck_assert_int_eq(r.stall_ms, feed.watch ? 75000 : 90000);
 }
 
 #define POD(name) "{\"metadata\":{\"name\":\"" name "\"}}"

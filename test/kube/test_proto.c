@@ -9,7 +9,7 @@
 
 #define S         SPAN
 #define LIST(...) __VA_ARGS__, 1
-static const struct span a = S("a"), ab[] = {S("a"), S("b")}, c[] = {S("c")},
+static const struct span ab[] = {S("a"), S("b")}, c[] = {S("c")},
                          cdi[] = {S("nvidia.com/gpu=0")};
 static const struct dp_register registration = {
     S("v1beta1"), S("gpushare.sock"), S("aliyun.com/gpu-mem"), {true, true}};
@@ -24,8 +24,7 @@ static const struct dp_mount mount = {S("/c"), S("/h"), true};
 static const struct dp_spec spec = {S("/dev/a"), S("/dev/b"), S("rw")};
 static const struct dp_allocation allocations[] = {
     {LIST(&env), LIST(&annotation), LIST(&mount), LIST(&spec), LIST(cdi)}, {0}};
-static const struct podres_devices held = {S("aliyun.com/gpu-mem"), ab, 2},
-                                   allocatable = {S("r"), &a, 1};
+static const struct podres_devices held = {S("aliyun.com/gpu-mem"), ab, 2};
 static const struct podres_container holder = {S("main"), &held, 1},
                                      idle = {S("c"), NULL, 0};
 static const struct podres_pod pods[] = {{S("p1"), S("ns"), &holder, 1},
@@ -61,8 +60,6 @@ static const struct {
      "26e73"},
     {&podres_get_request_type, &request, "0a017012016e"},
     {&podres_get_type, &pod, "0a0b0a017012016e1a030a0163"},
-    {&podres_allocatable_type, SOME(podres_allocatable, &allocatable, 1),
-     "0a060a0172120161"},
 };
 
 static void put_hex(struct buf *out, const char *hex)

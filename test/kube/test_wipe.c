@@ -143,24 +143,6 @@ TEST(kubeconfigs_leave_no_key)
     }
 }
 
-TEST(credential_plugins_leave_no_key)
-{
-    struct kube_session session;
-    /* Several pieces of output: the buffer grows. */
-    with_plugin("printf '" ANSWER(
-        "{\"clientCertificateData\":\"-----BEGIN CERTIFICATE-----\\\\nAAAA\\\\n"
-        "-----END CERTIFICATE-----\\\\n\",\"clientKeyData\":\"-----BEGIN "
-        "PRIVATE KEY-----\\\\n" BODY "\\\\n-----END PRIVATE KEY-----\\\\n\","
-        "\"token\":\"" TOKEN "\"}") "'\nprintf '%20000s' ' '\n");
-    watch(BODY, TOKEN);
-    ck_assert_done(kube_session_begin(w.c, &session, &w.err), w.err);
-    ck_assert_str_eq(session.authorization, "Bearer " TOKEN);
-    ck_assert_span_eq(w.c->config.key_pem, KEY);
-    kube_session_fini(&session);
-    kube_client_free(steal(&w.c));
-    check_nothing_left();
-}
-
 TEST(certificates_and_secrets_leave_no_key)
 {
     struct x509_pair pair = {{0}, {0}};

@@ -3,11 +3,16 @@
 
 #include <stdarg.h>
 
+#include "lib/network.h"
+
 void agent_setup(const struct sim *s)
 {
-    sim_load(s, "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\","
-                "\"uid\":\"uid-of-n1\"}},{\"apiVersion\":\"v1\",\"kind\":\"Namespace\","
-                "\"metadata\":{\"name\":\"nvidia-gpu-scheduler-node-lease\"}}]");
+    sim_load(s,
+             "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\","
+             "\"uid\":\"uid-of-n1\"},\"status\":{\"nodeInfo\":{\"kubeletVersion\":"
+             "\"v1.35.4\",\"containerRuntimeVersion\":\"containerd://2.1.4\"}}},"
+             "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":"
+             "\"nvidia-gpu-scheduler-node-lease\"}}]");
 }
 
 char *agent_file(void)
@@ -33,7 +38,7 @@ void agent_start_at(struct agent *a, const char *kubeconfig, const char *source,
     if (!source)
         source = lib_keep(agent_file(), free);
     lib_program(&a->program, "scv-agent",
-                ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
+                ARGV("--listen", network_loopback(), "--port", "0", "--node-name", "n1",
                      "--kubeconfig", kubeconfig, "--gpu-source", source),
                 more);
     peer_init(&a->health, program_port(&a->program, "listening on "));

@@ -13,7 +13,8 @@ struct agent {
     struct peer health;
 };
 
-/* Creates the Node and the namespace of the heartbeat Leases. */
+/* Creates the Node, whose runtime and kubelet pass CDI names on, and the namespace of the heartbeat
+ * Leases. */
 void agent_setup(const struct sim *s);
 /* Starts it with the options `more` and waits until it listens. `source`: --gpu-source, NULL:
  * the file. */

@@ -6,6 +6,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "lib/network.h"
+
 struct cluster cluster;
 
 /* State of the main process; the tests are its children. */
@@ -149,7 +151,10 @@ static void begin_all(void)
     const char *argv[PROGRAM_ARGS] = {
         "up",     "--dir", cluster.dir, "--owner",        lib_fmt("%d", (int)getpid()),
         "--logs", logs(),  "--k8s",     cluster_release()};
-    program_args(argv, 9, suite.up);
+    bool is_ipv6 = strchr(network_loopback(), ':');
+    argv[9] = is_ipv6 ? "--loopback" : NULL;
+    argv[10] = is_ipv6 ? network_loopback() : NULL;
+    program_args(argv, is_ipv6 ? 11 : 9, suite.up);
     cluster_script(argv);
 }
 
@@ -267,6 +272,12 @@ static void end(void)
 
 int cluster_run(double seconds, const char *const *up)
 {
+    const char *loopback = getenv("E2E_LOOPBACK");
+    struct err err = {0};
+    if (loopback && strcmp(loopback, "::1") == 0 && network_own_ipv6(&err)) {
+        fprintf(stderr, "E2E_LOOPBACK: %s\n", err.msg);
+        return 1;
+    }
     suite.up = up;
     return lib_run(seconds, (struct unit_fixtures){begin_all, end_all, begin, end});
 }

@@ -21,7 +21,9 @@ struct cluster {
 extern struct cluster cluster;
 
 /* Runs the tests. `up`: further options of `scripts/cluster up` (ends with NULL). Before each
- * test every program runs, and there are no pods, nodes or Scvs. */
+ * test every program runs, and there are no pods, nodes or Scvs. With E2E_LOOPBACK=::1 in the
+ * environment, the cluster is in a network of its own with IPv6 alone, where suites fail whose
+ * subject has an address of IPv4: that of kubeadm's files, or of localhost. */
 int cluster_run(double seconds, const char *const *up);
 #define CLUSTER_MAIN(seconds, ...)                                                       \
     int main(void)                                                                       \

@@ -8,20 +8,20 @@
 
 enum { DOC_MAX = 4 << 20 };
 
-/* Links and code of a line of prose. Code may continue on the next line: *in_code. */
-static void read_prose(struct doc_part part, struct span line, bool *in_code,
+/* Links and code of a line of prose. Code may continue on the next line: *code is where it
+ * began, else NULL. */
+static void read_prose(struct doc_part part, struct span line, const char **code,
                        doc_fn *each, void *ctx)
 {
-    const char *end = line.p + line.n, *from = *in_code ? NULL : line.p;
+    const char *end = line.p + line.n;
     for (const char *p = line.p; p < end; p++) {
         if (*p == '`') {
             part.kind = DOC_CODE;
-            part.text = (struct span){from, (size_t)(p - from)};
-            if (*in_code && from)
+            part.text = (struct span){*code, *code ? (size_t)(p - *code) : 0};
+            if (*code)
                 each(&part, ctx);
-            *in_code = !*in_code;
-            from = p + 1;
-        } else if (!*in_code && end - p > 2 && p[0] == ']' && p[1] == '(') {
+            *code = *code ? NULL : p + 1;
+        } else if (!*code && end - p > 2 && p[0] == ']' && p[1] == '(') {
             const char *close = memchr(p, ')', (size_t)(end - p));
             part.kind = DOC_LINK;
             part.text = (struct span){p + 2, (size_t)((close ? close : end) - p - 2)};
@@ -49,7 +49,7 @@ void doc_read(const char *path, doc_fn *each, void *ctx)
     struct err err;
     ck_assert_done(file_read(path, DOC_MAX, &text, &err), err);
     struct doc_part part = {.path = path}, block = {.kind = DOC_BLOCK, .path = path};
-    bool in_code = false;
+    const char *code = NULL;
     for (struct span rest = buf_span(&text); rest.n;) {
         struct span line = span_cut(&rest, '\n'), plain = span_trim(line);
         part.line++;
@@ -62,13 +62,13 @@ void doc_read(const char *path, doc_fn *each, void *ctx)
             each(&block, ctx);
             block.line = 0;
         } else if (!block.line) {
-            in_code &= plain.n > 0;
-            if (plain.n && plain.p[0] == '#' && !in_code) {
+            code = plain.n ? code : NULL;
+            if (plain.n && plain.p[0] == '#' && !code) {
                 struct span title = plain;
                 span_cut(&title, ' ');
                 read_heading(part, title, each, ctx);
             }
-            read_prose(part, line, &in_code, each, ctx);
+            read_prose(part, line, &code, each, ctx);
         }
     }
     ck_assert_msg(!block.line, "%s:%u: block without an end", path, block.line);

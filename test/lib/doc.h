@@ -13,7 +13,7 @@
 enum doc_kind {
     DOC_BLOCK,  /* text: the lines between the fences; info: what follows the fence */
     DOC_LINK,   /* text: the target */
-    DOC_CODE,   /* text: inline code */
+    DOC_CODE,   /* text: inline code, perhaps of two lines; line: where it ends */
     DOC_HEADING /* text: the anchor as GitHub makes it, without a number for duplicates */
 };
 

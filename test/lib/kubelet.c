@@ -9,7 +9,7 @@
 
 static const char *const resources[KUBELET_RESOURCES] = {
     "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "nvidia.com/gpu",
-    "aliyun.com/gpu-core.percentage"};
+    "aliyun.com/gpu-core.percentage", "aliyun.com/gpu-share"};
 
 /* The strings of an array. */
 static struct dp_ids spans_of(const json_t *ids, struct arena *a)
@@ -116,38 +116,8 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
     pthread_mutex_unlock(&k->lock);
 }
 
-static void on_allocatable(void *ctx, struct grpcd_call *call, struct span request)
-{
-    struct kubelet *k = ctx;
-    cleanup_arena struct arena a = {0};
-    (void)request;
-    pthread_mutex_lock(&k->lock);
-    struct dp_ids ids = spans_of(k->allocatable, &a);
-    const struct podres_devices devices = {
-        .resource = span_of(resources[MEM]), .ids = ids.items, .n_ids = ids.n};
-    answer(call, &podres_allocatable_type,
-           &(struct podres_allocatable){&devices, ids.n > 0});
-    pthread_mutex_unlock(&k->lock);
-}
-
 static const struct grpcd_method podresources_methods[] = {
-    {PODRES_LIST, on_list, NULL},
-    {PODRES_GET, on_get, NULL},
-    {PODRES_ALLOCATABLE, on_allocatable, NULL},
-    {0}};
-
-/* Shows the devices of the plugin in GetAllocatableResources. */
-static void show_allocatable(struct kubelet *k)
-{
-    const char *id;
-    json_t *v;
-    pthread_mutex_lock(&k->lock);
-    json_decref(k->allocatable);
-    k->allocatable = json_array();
-    json_object_foreach(k->plugins[MEM].devices, id, v)
-        json_array_append_new(k->allocatable, json_string(id));
-    pthread_mutex_unlock(&k->lock);
-}
+    {PODRES_LIST, on_list, NULL}, {PODRES_GET, on_get, NULL}, {0}};
 
 /* Registration */
 
@@ -268,8 +238,6 @@ bool kubelet_serve(struct kubelet *k)
     bool something = n > 0;
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         something |= read_list(&k->plugins[r]);
-    if (something)
-        show_allocatable(k);
     return something;
 }
 
@@ -283,11 +251,10 @@ bool kubelet_is_asked(struct kubelet *k)
 
 static bool is_registered(const struct kubelet *k, int resource)
 {
-    static const int all[] = {MEM, COUNT, CORE};
+    static const int all[] = {MEM, COUNT, CORE, SHARE};
     array_items(a, all) {
         const struct kubelet_endpoint *e = &k->plugins[*a];
-        bool only_other = resource != *a && (resource == MEM || resource == COUNT);
-        if (!only_other && !(e->stream && e->devices))
+        if ((resource < 0 || resource == *a) && !(e->stream && e->devices))
             return false;
     }
     return true;
@@ -349,9 +316,8 @@ void kubelet_fini(struct kubelet *k)
 {
     if (k->registration)
         kubelet_stop(k);
-    json_decref(k->allocatable);
     json_decref(k->pods);
-    k->allocatable = k->pods = NULL;
+    k->pods = NULL;
 }
 
 void kubelet_add(struct kubelet *k, const char *name, const char *const *containers)
@@ -389,15 +355,15 @@ void kubelet_answer_fini(struct kubelet_answer *a)
     *a = (struct kubelet_answer){0};
 }
 
-/* Is the id one of those in a tree of objects and arrays? */
-static bool is_held(json_t *tree, const char *id)
+/* Is the id of that resource one of those of the pods? Ids are names within a resource. */
+static bool is_held(json_t *pods, const char *resource, const char *id)
 {
-    const char *key;
-    json_t *inner;
-    if (lib_find(tree, "", id))
-        return true;
-    json_object_foreach(tree, key, inner) if (is_held(inner, id)) return true;
-    return false;
+    const char *name, *key;
+    json_t *pod, *container;
+    bool held = false;
+    json_object_foreach(pods, name, pod) json_object_foreach(pod, key, container) held |=
+        lib_find(json_object_get(container, resource), "", id) != NULL;
+    return held;
 }
 
 /* Free and healthy. */
@@ -407,7 +373,7 @@ static json_t *available(struct kubelet *k, int resource)
     const char *id;
     json_object_foreach(k->plugins[resource].devices, id, healthy)
     {
-        if (json_is_true(healthy) && !is_held(k->pods, id))
+        if (json_is_true(healthy) && !is_held(k->pods, resources[resource], id))
             json_array_append_new(all, json_string(id));
     }
     return all;

@@ -14,7 +14,7 @@
  */
 
 /* NVIDIA: nvidia.com/gpu; no plugin serves it, and the test sets its ids. */
-enum { MEM, COUNT, NVIDIA, CORE, KUBELET_RESOURCES };
+enum { MEM, COUNT, NVIDIA, CORE, SHARE, KUBELET_RESOURCES };
 
 /* A resource with a registered plugin. */
 struct kubelet_endpoint {
@@ -27,7 +27,6 @@ struct kubelet {
     struct grpcd *registration, *podresources;
     pthread_mutex_t lock; /* protects the members below */
     json_t *pods;         /* {pod: {container: {resource: [ids]}}} */
-    json_t *allocatable;  /* ids of aliyun.com/gpu-mem, or NULL */
     struct kubelet_asked {
         struct grpcd_call *call;
         char endpoint[80], resource[40];

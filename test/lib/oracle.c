@@ -36,12 +36,12 @@ static json_t *sizes(const struct peer *api)
                "metadata.name", "status.cardList", "totalMemory", MIB_PER_UNIT);
 }
 
-static long limit(const json_t *pod)
+static long limit(const json_t *pod, const char *resource)
 {
     json_t *c;
     long sum = 0;
     lib_each(c, lib_at(pod, "spec.containers"))
-        sum += atol(lib_in(c, "resources.limits", "aliyun.com/gpu-mem"));
+        sum += atol(lib_in(c, "resources.limits", resource));
     return sum;
 }
 
@@ -52,9 +52,11 @@ static void add_pod(json_t *sums, const json_t *size, const json_t *pod)
     long units = atol(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD")), n = 1;
     if (!*cards) {
         for (int i = 0; json_object_get(size, lib_fmt("%s/%d", node, i)); i++)
-            add(sums, node, lib_fmt("%d", i), limit(pod));
+            add(sums, node, lib_fmt("%d", i), limit(pod, "aliyun.com/gpu-mem"));
         return;
     }
+    if (limit(pod, "aliyun.com/gpu-share")) /* in MiB */
+        units /= MIB_PER_UNIT;
     for (const char *p = cards; *p; p++)
         n += *p == ',';
     for (struct span rest = span_of(cards); rest.n;) {

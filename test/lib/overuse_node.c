@@ -84,6 +84,26 @@ pid_t overuse_node_add_guest(struct overuse_node *n)
     return pid;
 }
 
+pid_t overuse_node_add_init(struct overuse_node *n)
+{
+    pid_t pid = start_process();
+    temp_write(lib_dir, "root/var/log/containers/starter_default_i-" ID("005") ".log",
+               "");
+    add_process(pid, "/kubepods/pod" OVERUSE_INIT "/" ID("005"));
+    kubelet_add(&n->kubelet, "starter", ARGV("c"));
+    kubelet_give(&n->kubelet, "starter", "c", MEM, units(12, 14));
+    return pid;
+}
+
+void overuse_node_use_init(const struct overuse_node *n, pid_t init, long long gib)
+{
+    agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':%lld,'memoryUsed':%lld,"
+                "'memoryReserved':0,'processes':[{'pid':%d,'bytes':%lld},"
+                "{'pid':%d,'bytes':%lld},{'pid':%d,'bytes':%lld}]}",
+                16 * GIB, 15 * GIB, (int)init, gib * GIB, (int)n->greedy, 4 * GIB,
+                (int)n->modest, GIB);
+}
+
 pid_t overuse_node_add_outside(void)
 {
     pid_t pid = start_process();
@@ -104,7 +124,6 @@ void overuse_node_start(struct overuse_node *n, bool mapped)
     lib_output(0, ARGV("mkdir", "-p", lib_path("root/proc/2"),
                        lib_path("root/var/log/containers")));
     overuse_node_map(mapped);
-    n->kubelet.allocatable = json_incref(units(0, 16));
     kubelet_start(&n->kubelet);
     n->greedy = start_process();
     n->modest = start_process();

@@ -18,6 +18,7 @@
 #define OVERUSE_MODEST "5d0c1f6e-8a2b-4c3d-9e4f-000000000002"
 #define OVERUSE_STUCK  "5d0c1f6e-8a2b-4c3d-9e4f-000000000003"
 #define OVERUSE_GUEST  "5d0c1f6e-8a2b-4c3d-9e4f-000000000004"
+#define OVERUSE_INIT   "5d0c1f6e-8a2b-4c3d-9e4f-000000000005"
 
 struct overuse_node {
     struct kubelet kubelet;
@@ -35,6 +36,11 @@ void overuse_node_add_stuck(struct overuse_node *n);
 /* Adds the pod `guest`, which was promised nothing and uses 6 GiB. greedy then uses what it was
  * promised, and 1 GiB is free. Returns its process; the caller ends it. */
 pid_t overuse_node_add_guest(struct overuse_node *n);
+/* Adds the pod `starter` in its init container i, which the kubelet does not list. Its container c
+ * was promised 2 GiB. Returns the process of i; the caller ends it. */
+pid_t overuse_node_add_init(struct overuse_node *n);
+/* i uses so much, the others what they were promised or less, and 1 GiB is free. */
+void overuse_node_use_init(const struct overuse_node *n, pid_t init, long long gib);
 /* Adds a process outside Kubernetes to the node. Returns its pid; the caller ends it. */
 pid_t overuse_node_add_outside(void);
 /* Whether /proc is that of the host; otherwise no process can be mapped. */

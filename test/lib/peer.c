@@ -2,6 +2,7 @@
 #include "lib/peer.h"
 
 #include "lib/lib.h"
+#include "lib/network.h"
 
 enum { CALL_MS = LIB_WAIT_MS, BODY_MAX = 64 << 20 };
 
@@ -10,7 +11,8 @@ static void init(struct peer *p, const char *scheme, unsigned port,
 {
     char url[64];
     struct err err = {0};
-    snprintf(url, sizeof url, "%s://127.0.0.1:%u", scheme, port);
+    snprintf(url, sizeof url, "%s://" STR_HOST ":%u", scheme,
+             STR_HOST_ARG(network_loopback()), port);
     config.url = url;
     config.user_agent = "gpushare-test";
     config.connect_ms = CALL_MS;

@@ -15,6 +15,8 @@ struct plugin {
 };
 void plugin_start(struct plugin *p, const struct sim *s, const char *const *more);
 void plugin_start_at(struct plugin *p, const char *kubeconfig, const char *const *more);
+/* gpushare-node in both modes. */
+void plugin_start_node(struct plugin *p, const struct sim *s, const char *const *more);
 void plugin_stop(struct plugin *p);
 /* The value of gpushare_plugin_<name> in /metrics; -1: there is no such metric. */
 double plugin_metric(const struct plugin *p, const char *name);

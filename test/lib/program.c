@@ -18,8 +18,9 @@ void program_start(struct program *p, const char *home, const char *const *argv)
                                        "-uKUBERNETES_SERVICE_HOST",
                                        "-uKUBERNETES_SERVICE_PORT",
                                        "KUBECONFIG=/dev/null",
+                                       "KUBECTL=", /* none, whatever this machine has */
                                        in};
-    program_args(words, 7, argv);
+    program_args(words, 8, argv);
     *p = (struct program){.out = memfd_create("said", MFD_CLOEXEC)};
     ck_assert_int_ge(p->out, 0);
     /* Without it, two threads of the program that write at once overwrite each other:

@@ -19,7 +19,7 @@ struct program {
 };
 
 /* Finds argv[0] in PATH; argv ends with NULL. HOME is `home`; environment variables that our
- * programs read as options are removed. */
+ * programs read as options are removed. The kubectl plugin runs no kubectl. */
 void program_start(struct program *p, const char *home, const char *const *argv);
 /* Adds further words to an argv of n words; the list `more` ends with NULL; or it is NULL.
  * Returns the new number; argv[it] is NULL. */

@@ -3,11 +3,14 @@
 
 #include <stdarg.h>
 
+#include "lib/network.h"
+
 /* The extender's Lease without a holder, and SIM_BEARER for all views. */
 void sim_start_secure(struct sim *s, const char *ca, const char *bearer,
                       const char *const *options)
 {
-    lib_program(&s->program, "kube-sim", ARGV("--tick", "20ms"), options);
+    lib_program(&s->program, "kube-sim",
+                ARGV("--tick", "20ms", "--listen", network_loopback()), options);
     unsigned port = program_port(&s->program, "listening on ");
     if (ca)
         peer_init_tls(&s->api, port, ca);

@@ -26,16 +26,16 @@ static void link_file(const char *target, const char *dir, const char *name)
     ck_assert_msg(whole && symlink(whole, to) == 0, "%s: not built", from);
 }
 
+#define OF_16_GIB "total=17179869184;free=17179869184;used=0;reserved=0"
+#define CARD      "card uuid=" POD_UUID ";name=Tesla T4;bus=3b;" OF_16_GIB
+#define CARD_2    "card uuid=" POD_UUID_2 ";name=Tesla T4;bus=3c;" OF_16_GIB "\n"
+
 static void add_driver(struct pod *p)
 {
     p->books = map(p->dir, "books", sizeof *p->books);
     p->books->capacity = 1ull << 40;
     p->books->watch = p->limit->limit;
-    temp_write(
-        p->dir, "nvml",
-        "driver 535.129.03\ncuda 12020\ncard uuid=" POD_UUID
-        ";name=Tesla T4;bus=3b;total=17179869184;free=17179869184;used=0;reserved=0;"
-        "books=1048576\n");
+    temp_write(p->dir, "nvml", "driver 535.129.03\ncuda 12020\n" CARD ";books=1048576\n");
 }
 
 void pod_begin(struct pod *p)
@@ -76,6 +76,80 @@ void pod_begin_in(struct pod *p, const char *dir)
     add_driver(p);
 }
 
+static char *new_text(const char *a, const char *b, const char *c)
+{
+    struct buf text = {0};
+    buf_printf(&text, "%s%s%s", a, b, c);
+    return text.p;
+}
+
+#define CGROUP "cgroup/pod/c"
+
+struct gpu *pod_open_nvml(const struct pod *p)
+{
+    struct gpu_sample sample = {0};
+    struct err err = {0};
+    cleanup_free char *library = program_path("fake-nvml/guest/libnvidia-ml.so.1");
+    struct gpu *gpu = gpu_nvml_new(library, 0);
+    cleanup_free char *script = temp_path(p->dir, "nvml");
+    cleanup_free char *account = temp_path(p->dir, "limits");
+    cleanup_free char *root = temp_path(p->dir, "cgroup");
+    cleanup_free char *books = temp_path(p->dir, "books");
+    setenv("FAKE_NVML", script, 1);
+    setenv("FAKE_LIMITS", account, 1);
+    setenv("FAKE_CGROUP_ROOT", root, 1);
+    setenv("FAKE_CGROUP", root, 1);
+    setenv("FAKE_CUDA_BOOKS", books, 1);
+    ck_assert_done(gpu_sample(gpu, &sample, &err), err);
+    gpu_sample_fini(&sample);
+    return gpu;
+}
+
+void pod_close_nvml(struct gpu *gpu)
+{
+    static const char *const names[] = {"FAKE_NVML", "FAKE_LIMITS", "FAKE_CGROUP_ROOT",
+                                        "FAKE_CGROUP", "FAKE_CUDA_BOOKS"};
+    gpu_free(gpu);
+    array_items(name, names)
+        unsetenv(*name);
+}
+
+void pod_limit_by_driver(struct pod *p, const char *cgroup, int mib)
+{
+    const struct gpu_memory_limit limit = {0, (uint64_t)mib << 20, 0};
+    struct err err = {0};
+    if (!p->cgroup) {
+        temp_mkdir(p->dir, "cgroup");
+        temp_mkdir(p->dir, "cgroup/pod");
+        temp_mkdir(p->dir, CGROUP);
+        p->cgroup = CGROUP;
+        temp_write(p->dir, "nvml",
+                   "driver 615.32.01\ncuda 13040\n" CARD ";books=1048576\n" CARD_2);
+    }
+    struct gpu *gpu = pod_open_nvml(p);
+    cleanup_free char *path = temp_path(p->dir, cgroup);
+    static const char *const cards[] = {POD_UUID, POD_UUID_2};
+    array_items(card, cards) {
+        enum gpu_limit_answer answer =
+            gpu_memory_limit_set(gpu, *card, path, &limit, &err);
+        ck_assert_msg(answer == GPU_LIMIT_OK, "%s", err.msg);
+    }
+    pod_close_nvml(gpu);
+}
+
+struct gpu_memory_limit pod_driver_limit(const struct pod *p, const char *cgroup)
+{
+    struct gpu_memory_limit limit;
+    struct err err = {0};
+    struct gpu *gpu = pod_open_nvml(p);
+    cleanup_free char *path = temp_path(p->dir, cgroup);
+    enum gpu_limit_answer answer =
+        gpu_memory_limit_get(gpu, POD_UUID, path, &limit, &err);
+    pod_close_nvml(gpu);
+    ck_assert_msg(answer == GPU_LIMIT_OK, "%s", err.msg);
+    return limit;
+}
+
 void pod_end(struct pod *p)
 {
     munmap(p->limit, sizeof *p->limit);
@@ -108,13 +182,6 @@ bool pod_wipes_on_fork(void)
     return status == 0;
 }
 
-static char *new_text(const char *a, const char *b, const char *c)
-{
-    struct buf text = {0};
-    buf_printf(&text, "%s%s%s", a, b, c);
-    return text.p;
-}
-
 /* `env` sets the variables, so that no program of the test itself is limited. unshare ends the
  * guest with itself. */
 static void start(const struct pod *p, struct program *guest, const char *name,
@@ -130,6 +197,15 @@ static void start(const struct pod *p, struct program *guest, const char *name,
     cleanup_free char *preload = new_text("LD_PRELOAD=", p->dir, "/libgpushare-limit.so");
     cleanup_free char *books = new_text("FAKE_CUDA_BOOKS=", p->dir, "/books");
     cleanup_free char *cards = new_text("FAKE_NVML=", p->dir, "/nvml");
+    cleanup_free char *account = new_text("FAKE_LIMITS=", p->dir, "/limits");
+    cleanup_free char *root = new_text("FAKE_CGROUP_ROOT=", p->dir, "/cgroup");
+    cleanup_free char *cgroup = new_text("FAKE_CGROUP=", p->dir, "/" CGROUP);
+    if (p->cgroup) {
+        program_start(guest, p->dir,
+                      ARGV("env", account, root, cgroup, paths, books, cards, program,
+                           what, way, n));
+        return;
+    }
     program_start(guest, p->dir,
                   apart
                       ? ARGV("unshare", "--pid", "--fork", "--kill-child", "env", preload,

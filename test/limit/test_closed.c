@@ -250,6 +250,43 @@ TEST(contexts_count_as_the_driver_makes_them)
     unsetenv("FAKE_CUDA_CONTEXT_MIB");
 }
 
+/* Contexts are measured exactly, whatever NVML's lists look like. */
+static void measures(const char *nvml, const char *card, unsigned others)
+{
+    struct buf list = {0};
+    for (unsigned i = 0; i < others; i++)
+        buf_printf(&list, "%s%u:%u", i ? "," : ";processes=", 100 + i, 1000 * i);
+    cleanup_free char *text =
+        xasprintf("%scard uuid=" POD_UUID ";name=Tesla T4;bus=3b;total=17179869184;"
+                  "free=17179869184;used=0;reserved=0;books=1048576%s%s\n",
+                  nvml, card, list.p ? list.p : "");
+    temp_write(pod.dir, "nvml", text);
+    free(list.p);
+    pod.limit->context = 0;
+    pod_run(&pod, "guest", "second-context", "dlsym", "", 0);
+    pod_run(&pod, "guest", "all", "dlsym", "", 0);
+    ck_assert_uint_eq(pod.state->reasons, 0);
+}
+
+TEST(items_of_nvml_have_any_size)
+{
+    static const char *const sizes[] = {"", ";size_v3=32", ";size_v2=32", ";size_v2=40"};
+    static const unsigned others[] = {0, 1, 20, 110};
+    array_items(size, sizes)
+        array_items(n, others)
+            measures("", *size, *n);
+    measures("", ";spill=24", 3);
+    measures("", ";size_v2=16", 3); /* the card says it, and nobody else allocates */
+    measures("", ";unset=2", 3);
+    measures("", "", 200);
+}
+
+/* As GB10, which shares the memory of the host. */
+TEST(a_card_without_memory_of_its_own_says_what_this_process_has)
+{
+    measures("fail nvmlDeviceGetMemoryInfo 3\n", "", 3);
+}
+
 /* A driver whose NVML is not there: the number of the limit file counts. */
 TEST(a_context_that_cannot_be_measured_counts_what_the_plugin_says)
 {
@@ -268,6 +305,33 @@ TEST(what_a_neighbor_takes_meanwhile_is_not_counted)
     pod.books->neighbor = 30ull << 20;
     pod_run(&pod, "guest", "more", "dlsym", "58", 0);
     pod_run(&pod, "guest", "loads", "dlsym", "", 0);
+}
+
+static void run_all_ways(const char *what);
+
+TEST(variables_count_whatever_neighbors_do)
+{
+    pod.books->entries[0].pid = getpid();
+    pod.books->entries[0].used = 2000ull << 20;
+    pod.books->neighbor = -(20ull << 20); /* frees, at each module and context */
+    pod_run(&pod, "guest", "module-beside", "proc2", "", 0);
+    pod_run(&pod, "guest-link", "module-beside", "link", "", 0);
+    /* With the first context, a neighbor's appears: which process is which is not known. */
+    pod.books->entries[0].used = 0;
+    pod.books->neighbor = 30ull << 20;
+    pod.books->neighbor_once = 1;
+    pod_run(&pod, "guest", "module-beside", "dlsym", "", 0);
+}
+
+/* Other processes come with each context. A process that has one is not new. */
+TEST(a_process_that_comes_is_not_this_one)
+{
+    pod.books->entries[0].pid = getpid();
+    pod.books->entries[1].pid = getppid();
+    pod.books->entries[2].pid = 1;
+    pod.books->neighbors = 3;
+    pod.books->neighbor = 30ull << 20;
+    pod_run(&pod, "guest", "second-context", "dlsym", "", 0);
 }
 
 static void run_all_ways(const char *what)
@@ -292,6 +356,11 @@ TEST(stacks_and_heaps_of_a_context_count)
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
 
+TEST(launches_by_kernels_count)
+{
+    run_all_ways("launches");
+}
+
 TEST(variables_of_modules_count)
 {
     run_all_ways("modules");
@@ -314,6 +383,57 @@ TEST(streams_and_pools_of_another_card_count_there)
 {
     pod_add_card(&pod);
     run_all_ways("streams");
+}
+
+TEST(streams_of_green_contexts_count_on_their_card)
+{
+    pod_add_card(&pod);
+    run_all_ways("green-stream");
+    setenv("FAKE_CUDA_REFUSES", "cuStreamGetCtx_v2", 1);
+    run_all_ways("green-stream");
+    setenv("FAKE_CUDA_REFUSES", "cuCtxPushCurrent_v2", 1);
+    run_all_ways("green-stream");
+    setenv("GUEST_REFUSED", "1", 1);
+    setenv("FAKE_CUDA_REFUSES", "cuStreamGetCtx_v2 cuStreamGetDevice", 1);
+    run_all_ways("green-stream");
+    setenv("FAKE_CUDA_REFUSES", "cuCtxPushCurrent_v2 cuStreamGetDevice", 1);
+    run_all_ways("green-stream");
+    unsetenv("FAKE_CUDA_REFUSES");
+    unsetenv("GUEST_REFUSED");
+}
+
+/* -- What is not counted is said -- */
+
+static void says(const char *what, const char *name)
+{
+    struct program guest;
+    pod.state->reasons = 0;
+    pod_start(&pod, &guest, "guest", what, "dlsym", "1");
+    cleanup_free char *said = program_end(&guest, 0);
+    cleanup_free char *line = xasprintf("memory is not counted: no answer of %s\n", name);
+    const char *at = strstr(said, line);
+    ck_assert_msg(at && !strstr(at + strlen(line), "not counted"), "not once %s: %s",
+                  line, said);
+    ck_assert_uint_eq(pod.state->reasons, LIMIT_UNCOUNTED);
+}
+
+TEST(a_query_that_the_driver_refuses_is_said)
+{
+    static const char *const queries[] = {"cuCtxGetLimit", "cuDeviceGetAttribute",
+                                          "cuMemGetAllocationPropertiesFromHandle",
+                                          "cuMemGetInfo_v2", "cuMemPoolGetAttribute"};
+    temp_write(pod.dir, "nvml", "down 9\n");
+    array_items(query, queries) {
+        setenv("FAKE_CUDA_REFUSES", *query, 1);
+        says("lack", *query);
+    }
+    setenv("FAKE_CUDA_REFUSES", "cuStreamGetCaptureInfo_v3", 1);
+    says("lack", "cuStreamGetCaptureInfo");
+    unsetenv("FAKE_CUDA_REFUSES");
+    pod.limit->context = 0;
+    says("more", "NVML: how large a context is");
+    temp_write(pod.dir, "nvml", "cuda 12020\n"); /* without the card */
+    says("more", "NVML: how large a context is");
 }
 
 /* The library's functions work with the first copy: the program fails, and gets no memory. */

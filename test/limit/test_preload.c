@@ -2,6 +2,7 @@
 #include "limit/pod.h"
 
 #include <fcntl.h>
+#include <signal.h>
 
 #include "lib/lib.h"
 #include "lib/unit.h"
@@ -24,12 +25,13 @@ static void end(void)
 static const struct {
     const char *guest, *way;
 } ways[] = {
-    {"guest", "dlsym"},          {"guest", "default"},    {"guest", "proc"},
-    {"guest", "proc2"},          {"guest", "ptsz"},       {"guest-link", "link"},
-    {"guest-link", "next"},      {"guest-link", "proc2"}, {"musl/guest", "dlsym"},
-    {"musl/guest", "default"},   {"musl/guest", "ptsz"},  {"musl/guest-link", "link"},
-    {"musl/guest-link", "next"}, {"guest", "deep"},       {"guest", "space"},
-    {"guest", "vsym"},           {"musl/guest", "deep"}};
+    {"guest", "dlsym"},          {"guest", "default"},       {"guest", "proc"},
+    {"guest", "proc2"},          {"guest", "ptsz"},          {"guest-link", "link"},
+    {"guest-link", "next"},      {"guest-link", "proc2"},    {"musl/guest", "dlsym"},
+    {"musl/guest", "default"},   {"musl/guest", "ptsz"},     {"musl/guest-link", "link"},
+    {"musl/guest-link", "next"}, {"guest", "deep"},          {"guest", "space"},
+    {"guest", "vsym"},           {"musl/guest", "deep"},     {"guest", "lib-dlsym"},
+    {"guest", "lib-dlvsym"},     {"musl/guest", "lib-dlsym"}};
 
 static bool is_built(const char *guest)
 {
@@ -166,11 +168,31 @@ TEST(a_foreign_state_breaks_no_program)
     }
 }
 
+static bool is_high_low(struct program *other)
+{
+    program_signal(other, SIGUSR1); /* it allocates */
+    return __atomic_load_n(&pod.state->high, __ATOMIC_SEQ_CST) == 1;
+}
+
+/* Slots of processes that were there cost nothing: the next process, and one that lives, see that they
+ * are not used. */
+TEST(slots_of_ended_processes_are_not_looked_at)
+{
+    struct program other;
+    pod.state->high = LIMIT_SLOTS;
+    pod_start(&pod, &other, "guest", "again", "dlsym", "10");
+    ck_assert(program_wait_output(&other, "held"));
+    ck_assert_uint_eq(pod.state->high, 1);
+    pod.state->high = LIMIT_SLOTS;
+    lib_wait(is_high_low(&other));
+    program_kill(&other);
+}
+
 /* -- make bench-limit -- */
 
 /* The aims: of an allocation and its free, beyond the direct calls; of cuMemGetInfo beside
  * OTHERS; and what MANY of what a process holds cost, as a multiple of what ten do. */
-enum { PAIR_NS = 110, INFO_NS = 1000, OTHERS = 60, MANY = 10000, TIMES = 2 };
+enum { PAIR_NS = 90, INFO_NS = 1000, OTHERS = 60, MANY = 10000, TIMES = 2 };
 
 static void run_bench(bool limited, const char *what, const char *n, double *out,
                       int count)
@@ -205,6 +227,7 @@ TEST(the_cost_of_an_allocation)
     double without = 1e18, with = 1e18;
     for (int i = 0; i < 9; i++) {
         run_bench(false, "bench", "", &without, 1);
+        pod.state->high = LIMIT_SLOTS; /* as many processes were there */
         run_bench(true, "bench", "", &with, 1);
     }
     printf("measured: cuMemAlloc and cuMemFree: %.0f ns with the driver without a card, "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/program.h"
 
+#include "card-check/symbols.h"
 #include "lib/unit.h"
-#include "limit/symbols.h"
 
 /*
  * What libgpushare-limit.so needs and exports: nothing that a C library of any version or kind
@@ -70,4 +70,18 @@ TEST(each_function_of_device_memory_is_intercepted_or_has_a_reason)
     for (const char *p = symbols; (p = strchr(p, '\n')); p++)
         lines++;
     ck_assert_uint_eq(exported, lines); /* nothing else is exported */
+}
+
+/* A folder `limit` beside the library is that of a pod, so the build has none there. */
+TEST(a_library_that_is_preloaded_from_the_build_limits_nothing)
+{
+    cleanup_free char *library = program_path("libgpushare-limit.so");
+    cleanup_free char *guest = program_path("gpushare-card-guest");
+    cleanup_free char *fake = program_path("fake-cuda/libcuda.so.1");
+    cleanup_free char *whole = realpath(library, NULL), *driver = realpath(fake, NULL);
+    ck_assert(whole && driver);
+    *strrchr(driver, '/') = '\0';
+    cleanup_free char *preload = xasprintf("LD_PRELOAD=%s", whole);
+    cleanup_free char *path = xasprintf("LD_LIBRARY_PATH=%s", driver);
+    free(said_by(ARGV("env", preload, path, guest, "1")));
 }

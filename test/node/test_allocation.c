@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/allocation.h"
 
+#include "domain/fields.h"
 #include "lib/unit.h"
 
 static struct allocation *new_allocation(const char *uid, const char *container,
@@ -63,6 +64,8 @@ static void sample(struct allocation_set *set)
     array_items(unit, units)
         allocation_add(al, SPAN("GPU-a"), 4, *unit);
     allocation_add(al, SPAN("GPU-b"), 5, 12);
+    al->driver_limit_mib = 6144;
+    al->limit_device = al->limit_needed = true;
     allocation_set_put(set, al);
     al = new_allocation("u2", "c", IDS_COUNT);
     allocation_add(al, SPAN("GPU-c"), 6, -1);
@@ -70,22 +73,37 @@ static void sample(struct allocation_set *set)
     allocation_set_put(set, al);
 }
 
+/* And one with slots, which 1.0 does not know. */
+static void sample_with_slots(struct allocation_set *set)
+{
+    sample(set);
+    struct allocation *al = new_allocation("u3", "c", IDS_SHARE);
+    allocation_add(al, SPAN("GPU-a"), 4, 31);
+    al->slot_mib = 4000;
+    allocation_set_put(set, al);
+}
+
 TEST(the_state_file_has_a_fixed_format)
 {
     struct allocation_set set = {0};
     cleanup_buf struct buf b = {0};
-    sample(&set);
+    sample_with_slots(&set);
     allocation_set_write(&b, &set, SPAN("n1"));
     ck_assert_str_eq(
         b.p,
         "{\"version\":1,\"node\":\"n1\",\"grants\":[\n"
         "{\"uid\":\"u1\",\"namespace\":\"default\",\"pod\":\"p\\\"1\","
         "\"container\":\"init\",\"role\":\"init\",\"resource\":\"aliyun.com/gpu-mem\","
+        "\"driverLimitMiB\":6144,\"limitDevice\":true,\"limitNeeded\":true,"
         "\"cards\":[{\"uuid\":\"GPU-a\",\"index\":4,"
         "\"units\":\"0-2,7,9-10\"},{\"uuid\":\"GPU-b\",\"index\":5,\"units\":\"12\"}]}\n"
         ",{\"uid\":\"u2\",\"namespace\":\"default\",\"pod\":\"p\\\"1\","
         "\"container\":\"c\",\"role\":\"app\",\"resource\":\"aliyun.com/gpu-count\","
-        "\"cards\":[{\"uuid\":\"GPU-c\",\"index\":6}]}]}\n");
+        "\"cards\":[{\"uuid\":\"GPU-c\",\"index\":6}]}],\"slots\":[\n"
+        "{\"uid\":\"u3\",\"namespace\":\"default\",\"pod\":\"p\\\"1\","
+        "\"container\":\"c\",\"role\":\"init\",\"resource\":\"aliyun.com/gpu-share\","
+        "\"slotMiB\":4000,"
+        "\"cards\":[{\"uuid\":\"GPU-a\",\"index\":4,\"units\":\"31\"}]}]}\n");
     allocation_set_fini(&set);
 }
 
@@ -94,13 +112,107 @@ TEST(a_written_state_file_is_read_back)
     struct allocation_set set = {0}, back = {0};
     struct err err = {0};
     cleanup_buf struct buf b = {0}, c = {0};
-    sample(&set);
+    sample_with_slots(&set);
     allocation_set_write(&b, &set, SPAN("n1"));
     ck_assert_done(allocation_set_read(&back, buf_span(&b), SPAN("n1"), &err), err);
     allocation_set_write(&c, &back, SPAN("n1"));
     ck_assert_str_eq(b.p, c.p);
+    ck_assert_int_eq(back.items[0]->driver_limit_mib, 6144);
+    ck_assert(back.items[0]->limit_device && back.items[0]->limit_needed);
+    ck_assert_int_eq(back.items[1]->driver_limit_mib, 0);
+    ck_assert(!back.items[1]->limit_device && !back.items[1]->limit_needed);
+    ck_assert_int_eq(back.items[2]->slot_mib, 4000);
+    ck_assert_int_eq(back.items[2]->resource, IDS_SHARE);
     allocation_set_fini(&set);
     allocation_set_fini(&back);
+}
+
+/* The tables of 1.0's reader. */
+struct entry_1_0 {
+    struct span uid, ns, name, container, role, resource;
+    int64_t cards;
+};
+struct state_1_0 {
+    int64_t version;
+    struct span node;
+    struct entry_1_0 grants[4];
+    size_t n;
+};
+
+static void read_cards_1_0(struct field_reader *r, const struct field *f, void *at)
+{
+    jread_array(r->j, f->where);
+    for (; jread_item(r->j); ++*(int64_t *)at)
+        jread_skip(r->j);
+}
+
+static const struct field entry_fields_1_0[] = {
+    {FIELD("", "uid", entry_1_0, uid)},
+    {FIELD("", "namespace", entry_1_0, ns)},
+    {FIELD("", "pod", entry_1_0, name)},
+    {FIELD("", "container", entry_1_0, container)},
+    {FIELD("", "role", entry_1_0, role)},
+    {FIELD("", "resource", entry_1_0, resource)},
+    {FIELD("", "cards", entry_1_0, cards), .type = FIELD_OTHER, .read = read_cards_1_0},
+    FIELDS_END,
+};
+
+static void read_grant_1_0(struct field_reader *r, const struct field *f, void *at)
+{
+    struct state_1_0 *state = at;
+    fields_read(r, f->where, entry_fields_1_0, &state->grants[state->n++]);
+}
+
+static const struct field state_fields_1_0[] = {
+    {FIELD("", "version", state_1_0, version), FIELD_IS_NUMBER},
+    {FIELD("", "node", state_1_0, node)},
+    {FIELD("", "grants", state_1_0, version), .type = FIELD_LIST, .read = read_grant_1_0},
+    FIELDS_END,
+};
+
+TEST(release_1_0_reads_the_state_file_after_a_rollback)
+{
+    struct allocation_set set = {0};
+    struct state_1_0 is = {0};
+    struct err err = {0};
+    struct jread j;
+    cleanup_buf struct buf b = {0};
+    cleanup_arena struct arena a = {0};
+    sample_with_slots(&set);
+    allocation_set_write(&b, &set, SPAN("n1"));
+    jread_init(&j, b.p, b.n);
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "state", state_fields_1_0, &is);
+    ck_assert_done(jread_finish(&j, &err), err);
+    ck_assert_int_eq(is.version, 1);
+    ck_assert_span_eq(is.node, "n1");
+    ck_assert_uint_eq(is.n, 2);
+    ck_assert_span_eq(is.grants[0].uid, "u1");
+    ck_assert_span_eq(is.grants[0].container, "init");
+    ck_assert_span_eq(is.grants[0].resource, "aliyun.com/gpu-mem");
+    ck_assert_int_eq(is.grants[0].cards, 2);
+    ck_assert_span_eq(is.grants[1].resource, "aliyun.com/gpu-count");
+    allocation_set_fini(&set);
+}
+
+/* Bytes of 1.0. */
+TEST(a_state_file_of_1_0_has_no_limit_of_the_driver)
+{
+    static const char file[] =
+        "{\"version\":1,\"node\":\"n1\",\"grants\":[\n"
+        "{\"uid\":\"u1\",\"namespace\":\"default\",\"pod\":\"p\",\"container\":\"c\","
+        "\"role\":\"app\",\"resource\":\"aliyun.com/"
+        "gpu-mem\",\"cards\":[{\"uuid\":\"GPU-a\","
+        "\"index\":0,\"units\":\"0-3,7\"}]}]}\n";
+    struct allocation_set set = {0};
+    struct err err = {0};
+    cleanup_buf struct buf again = {0};
+    ck_assert_done(allocation_set_read(&set, span_of(file), SPAN("n1"), &err), err);
+    ck_assert_uint_eq(set.n, 1);
+    ck_assert_int_eq(set.items[0]->driver_limit_mib, 0);
+    ck_assert(!set.items[0]->limit_device);
+    allocation_set_write(&again, &set, SPAN("n1"));
+    ck_assert_str_eq(again.p, file); /* as long as there is no limit */
+    allocation_set_fini(&set);
 }
 
 TEST(a_damaged_state_file_is_rejected_as_a_whole)
@@ -127,6 +239,8 @@ TEST(a_damaged_state_file_is_rejected_as_a_whole)
         {"0-2", "7-9", "are invalid, or too many"}, /* duplicate unit */
         {"\"app\"", "\"ape\"", "are invalid, or come later"},
         {"gpu-count", "gpu-counts", "are invalid, or come later"},
+        {"6144", "-6144", "driverLimitMiB"},
+        {"6144", "6144000000000", "driverLimitMiB"},
         {"\"uid\"", "\"uie\"", "are invalid, or come later"},
     };
     array_items(c, cases) {

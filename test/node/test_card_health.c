@@ -9,10 +9,12 @@ static const struct transition {
     struct card_health_settings settings;
     const char *steps;
 } transitions[] = {
-#define USUAL                                                                            \
+#define SETTINGS(unhealthy, healthy, hold)                                               \
     {                                                                                    \
-        3000, 30000, 600000                                                              \
+        .unhealthy_after_ms = unhealthy, .healthy_after_ms = healthy,                    \
+        .xid_hold_ms = hold                                                              \
     }
+#define USUAL SETTINGS(3000, 30000, 600000)
     {"a card that is good at first is healthy at once", USUAL, "5 good: healthy"},
     {"a card that is failed at first must recover", USUAL,
      "0 failed: failed\n"
@@ -56,8 +58,7 @@ static const struct transition {
      "15000 unreadable: failed\n"
      "16000 good: failed\n"
      "31000 good: healthy"},
-    {"without tolerance an unreadable sample counts at once",
-     {0, 30000, 600000},
+    {"without tolerance an unreadable sample counts at once", SETTINGS(0, 30000, 600000),
      "0 good: healthy\n"
      "1 unreadable: unreadable"},
     {"the newest reason counts", USUAL,
@@ -81,31 +82,27 @@ static const struct transition {
      "401000 good: uncorrectable ECC error\n"
      "999999 good: uncorrectable ECC error\n"
      "1000000 good: healthy"},
-    {"an event counts as a failed sample where the hold is 0",
-     {3000, 30000, 0},
+    {"an event counts as a failed sample where the hold is 0", SETTINGS(3000, 30000, 0),
      "0 good: healthy\n"
      "1000 xid79: XID 79\n"
      "2000 good: XID 79\n"
      "31999 good: XID 79\n"
      "32000 good: healthy"},
-    {"an event restarts a recovery",
-     {3000, 30000, 0},
+    {"an event restarts a recovery", SETTINGS(3000, 30000, 0),
      "0 failed: failed\n"
      "1000 good: failed\n"
      "20000 ecc: uncorrectable ECC error\n"
      "21000 good: uncorrectable ECC error\n"
      "50999 good: uncorrectable ECC error\n"
      "51000 good: healthy"},
-    {"the hold does not replace the recovery",
-     {3000, 30000, 10000},
+    {"the hold does not replace the recovery", SETTINGS(3000, 30000, 10000),
      "0 good: healthy\n"
      "1000 xid79: XID 79\n"
      "9000 failed: failed\n"
      "12000 good: failed\n"
      "41999 good: failed\n"
      "42000 good: healthy"},
-    {"after an event an unreadable sample is not tolerated",
-     {3000, 1000, 0},
+    {"after an event an unreadable sample is not tolerated", SETTINGS(3000, 1000, 0),
      "0 good: healthy\n"
      "1 ecc: uncorrectable ECC error\n"
      "2 unreadable: unreadable\n"
@@ -118,13 +115,11 @@ static const struct transition {
      "3 good: failed\n"
      "4 xid31: failed\n"
      "30003 good: healthy"},
-    {"INT64_MAX holds as long as the process lives",
-     {3000, 0, INT64_MAX},
+    {"INT64_MAX holds as long as the process lives", SETTINGS(3000, 0, INT64_MAX),
      "-5 good: healthy\n"
      "-3 xid79: XID 79\n"
      "4611686018427387903 good: XID 79"},
-    {"without recovery time the first good sample is enough",
-     {3000, 0, 0},
+    {"without recovery time the first good sample is enough", SETTINGS(3000, 0, 0),
      "0 good: healthy\n"
      "1 failed: failed\n"
      "1 good: healthy\n"
@@ -148,7 +143,8 @@ static void check_step(const struct transition *t, struct card_health *h,
     else
         e.kind = GPU_EVENT_NONE;
     if (e.kind != GPU_EVENT_NONE)
-        ck_assert(card_health_event(&target, 1, at_ms, &e) == (e.xid != 31));
+        ck_assert(card_health_event(&t->settings, &target, 1, at_ms, &e) ==
+                  (e.xid != 31));
     else if (span_eq(input, SPAN("good")))
         card_health_sample(h, &t->settings, at_ms, CARD_HEALTH_GOOD, NULL);
     else if (span_eq(input, SPAN("failed")))
@@ -204,7 +200,7 @@ TEST(the_cards_that_an_event_concerns)
         strcpy(e.uuid, a->uuid);
         for (size_t k = 0; k < 4; k++)
             card_health_sample(&h[k], &settings, 0, CARD_HEALTH_GOOD, NULL);
-        bool any = card_health_event(cards, 4, 1, &e);
+        bool any = card_health_event(&settings, cards, 4, 1, &e);
         for (size_t k = 0; k < 4; k++)
             health[k] = h[k].healthy ? '+' : '-';
         ck_assert_msg(strcmp(health, a->health) == 0, "%s: %s", a->name, health);
@@ -216,10 +212,79 @@ TEST(no_event_is_none)
 {
     struct card_health h = {.healthy = true};
     const struct card_health_target target = {&h, "", 0, true, ""};
+    const struct card_health_settings s = USUAL;
+    ck_assert(!card_health_event(&s, &target, 1, 0,
+                                 &(struct gpu_event){.kind = GPU_EVENT_NONE}));
     ck_assert(
-        !card_health_event(&target, 1, 0, &(struct gpu_event){.kind = GPU_EVENT_NONE}));
-    ck_assert(!card_health_event(NULL, 0, 0, &(struct gpu_event){.kind = GPU_EVENT_ECC}));
+        !card_health_event(&s, NULL, 0, 0, &(struct gpu_event){.kind = GPU_EVENT_ECC}));
     ck_assert(h.healthy);
+}
+
+/* Which XIDs of those listed make the card unhealthy, under these options. */
+TEST(a_site_says_which_xids_are_application_errors)
+{
+    static const struct {
+        const char *ignore, *fatal, *unhealthy;
+    } cases[] = {
+        {"", "", "48 69 79 999 2000"},
+        {"69", "", "48 79 999 2000"},
+        {" 69 , 79", "", "48 999 2000"},
+        {"", "45", "45 48 69 79 999 2000"},
+        {"69", "69,31", "31 48 69 79 999 2000"},
+        {"all", "", ""},
+        {"ALL", "79", "79"},
+        {"69", "all", "13 31 45 48 69 79 999 2000"},
+        {"all", "all", "13 31 45 48 69 79 999 2000"},
+        {"1023", "1,1023", "48 69 79 999 2000"},
+    };
+    static const int64_t xids[] = {13, 31, 45, 48, 69, 79, 999, 2000};
+    array_items(c, cases) {
+        struct card_health_settings s = USUAL;
+        cleanup_buf struct buf got = {0};
+        struct err err;
+        ck_assert_done(card_health_parse_xids(span_of(c->ignore), &s.xid_ignore, &err),
+                       err);
+        ck_assert_done(card_health_parse_xids(span_of(c->fatal), &s.xid_fatal, &err),
+                       err);
+        array_items(xid, xids) {
+            struct card_health h = {.healthy = true};
+            const struct card_health_target target = {&h, "", 0, true, ""};
+            struct gpu_event e = {.kind = GPU_EVENT_XID, .index = -1, .xid = *xid};
+            if (card_health_event(&s, &target, 1, 0, &e))
+                buf_printf(&got, "%s%d", got.n ? " " : "", (int)*xid);
+        }
+        ck_assert_span_eq(buf_span(&got), c->unhealthy);
+        struct card_health h = {.healthy = true};
+        const struct card_health_target target = {&h, "", 0, true, ""};
+        ck_assert(card_health_event(&s, &target, 1, 0,
+                                    &(struct gpu_event){.kind = GPU_EVENT_ECC}));
+    }
+}
+
+TEST(a_bad_list_of_xids_is_an_error)
+{
+    static const struct {
+        const char *list, *why;
+    } cases[] = {
+        {"13,x", "\"13,x\": \"x\" at character 4 is no XID"},
+        {"13,,31", "\"\" at character 4"},
+        {"13,", "\"\" at character 4"},
+        {",", "\"\" at character 1"},
+        {"0", "\"0\" at character 1"},
+        {"31,-1", "\"-1\" at character 4"},
+        {"1024", "numbers of 1 to 1023"},
+        {"99999999999999999999", "is no XID"},
+        {"13 31", "\"13 31\" at character 1"},
+        {"all,31", "\"all\" at character 1"},
+        {"0x1f", "is no XID"},
+    };
+    array_items(c, cases) {
+        struct card_health_xids xids;
+        struct err err = {0};
+        ck_assert_int_eq(card_health_parse_xids(span_of(c->list), &xids, &err), -1);
+        ck_assert_int_eq(err.code, ERR_INVALID);
+        ck_assert_msg(strstr(err.msg, c->why), "%s: %s", c->list, err.msg);
+    }
 }
 
 static const struct {
@@ -232,6 +297,10 @@ static const struct {
     {{.state = GPU_UNREADABLE, .why = "no answer"}, CARD_HEALTH_UNREADABLE, "no answer"},
     {{.state = GPU_LOST, .why = "off the bus"}, CARD_HEALTH_FAILED, "off the bus"},
     {{.state = GPU_RESET}, CARD_HEALTH_FAILED, "reset"},
+    {{.state = GPU_WARN, .known = 1 << GPU_MEM_TOTAL, .why = "a row is pending"},
+     CARD_HEALTH_GOOD,
+     NULL},
+    {{.state = GPU_NOT_READY, .why = "no fabric"}, CARD_HEALTH_FAILED, "no fabric"},
     {{.state = GPU_ECC, .why = "a row"}, CARD_HEALTH_FAILED, "a row"},
     {{.state = GPU_MIG}, CARD_HEALTH_FAILED, "mig"},
 };

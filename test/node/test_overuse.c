@@ -8,7 +8,7 @@
 /*
  * The containers on card 0, as measured: "POD UID NAME ID USED PROMISED", separated by commas.
  * "." is empty: without UID and ID it has no process. An init container has the name "i". A "?"
- * behind the promise: there may be more.
+ * behind the promise: there may be more; a "!": the driver measures it; an "m": MPS limits it.
  */
 
 enum { ROWS = 6, TOTAL = 16000, GRACE = 10000 };
@@ -68,6 +68,9 @@ static struct usage usage_of(const char *rows, int64_t at_ms, int64_t free_mib)
         c->used_mib = atoll(cut_word(&row).p);
         c->promised_mib = atoll(row.p);
         c->promise_unclear = row.p[row.n - 1] == '?';
+        c->by_driver = row.p[row.n - 1] == '!';
+        c->enforced_by = row.p[row.n - 1] == 'm' ? SCV_ISOLATION_MPS : 0;
+        c->n_pids = c->pod_uid.n > 0;
         c->init = span_eq(c->name, SPAN("i"));
     }
     return u;
@@ -117,6 +120,12 @@ static const struct who {
         {uid, sizeof(uid) - 1}, {"ns", 2}, {"a", 1}, {"i", 1}, {0}, mib, beside, 0       \
     }
     {"beyond the promise and the tolerance", "a u c i 4101 4000", "report a/c, evict a",
+     NONE},
+    {"inside the tolerance", "a u c i 4100 4000", "", NONE},
+    {"without a tolerance, as contexts are inside the driver's limit",
+     "a u c i 4001 4000!", "report a/c, evict a", NONE},
+    {"all that the driver allows", "a u c i 4000 4000!", "", NONE},
+    {"another process of the pod has a context", "a u c i 4001 4000!, a u d j 90 0", "",
      NONE},
     {"a container without a promise in a pod that has one",
      "a u c i 0 4000, a u d j 5000 -1", "report a/d, evict a", NONE},
@@ -261,6 +270,17 @@ TEST(short_peaks_fill_nothing)
 }
 
 /* -- where it hurts -- */
+
+TEST(a_container_that_mps_should_limit_is_reported_where_it_hurts_nobody)
+{
+    wait_out("a u c i 5000 4000", 1000, TOTAL);
+    ck_step("a u c i 5000 4000", 13000, TOTAL, "");
+    end();
+    overuse = NULL;
+    begin();
+    wait_out("a u c i 5000 4000m", 1000, TOTAL);
+    ck_step("a u c i 5000 4000m", 13000, TOTAL, "report a/c");
+}
 
 TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 {

@@ -2,6 +2,7 @@
 #include "node/process.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/file.h"
@@ -430,6 +431,158 @@ TEST(damaged_examples)
         buf_adds(&text, IN_POD);
     file("proc/10/cgroup", text.p);
     ck_assert_int_eq(places(1)->kind, USAGE_UNMAPPED);
+}
+
+/* -- the cgroups of the host -- */
+
+/* Makes the cgroup with all above it; "!": there are processes in it. */
+static void cgroup(const char *top, const char *path)
+{
+    cleanup_free char *text = expand(path), *whole = xasprintf("%s/%s", top, text);
+    bool busy = whole[strlen(whole) - 1] == '!';
+    whole[strlen(whole) - busy] = '\0';
+    for (char *end = whole; end;) {
+        end = strchr(end + 1, '/');
+        cleanup_free char *folder =
+            strndup(whole, end ? (size_t)(end - whole) : strlen(whole));
+        cleanup_free char *procs = xasprintf("%s/cgroup.procs", folder);
+        cleanup_free char *there = temp_path(root, folder);
+        if (access(there, F_OK)) {
+            temp_mkdir(root, folder);
+            file(procs, "");
+        }
+        if (!end)
+            file(procs, busy ? "7\n" : "");
+    }
+}
+
+#define SLICE "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod$S.slice"
+#define OTHER "11111111-1111-1111-1111-111111111111"
+
+/* The folders; of each pod and container that is found, by rising path: "UID/ID", and the path of
+ * the leaf below it. */
+static const struct {
+    const char *folders[5], *want;
+} layouts[] = {
+    {{"kubepods/burstable/pod$U/$I!"}, "$U/\n$U/$I\n"},
+    {{"kubepods/pod$U/$I!", "kubepods/pod$U/$J!"}, "$U/\n$U/$I\n$U/$J\n"},
+    {{SLICE "/cri-containerd-$I.scope!"}, "$U/\n$U/$I\n"},
+    {{"kubepods.slice/kubepods-pod$S.slice/docker-$I.scope!"}, "$U/\n$U/$I\n"},
+    {{SLICE "/crio-$I.scope/container!", SLICE "/crio-conmon-$I.scope!",
+      SLICE "/crio-conmon-$I.scope/container!"},
+     "$U/\n$U/$I /container\n"},
+    {{SLICE "/crio-$I.scope/sub!"}, "$U/\n$U/$I /sub\n"}, /* run.oci.systemd.subgroup */
+    {{SLICE "/crio-$I.scope/container/mine!"}, "$U/\n$U/$I\n"},
+    {{"system.slice/containerd.service!",
+      "system.slice/kubepods-burstable-pod$S.slice:cri-containerd:$I!"},
+     "$U/$I\n"},
+    {{"system.slice/docker-$J.scope/kubelet/kubepods/burstable/pod$U/$I!"},
+     "$U/\n$U/$I\n"}, /* kind */
+    /* What containers make. */
+    {{"kubepods/pod$U/$I!", "kubepods/pod$U/$I/container!",
+      "kubepods/pod$U/$I/kubepods/pod" OTHER "/$J!"},
+     "$U/\n$U/$I\n"},
+    {{"kubepods/pod$U/$I/init.scope!", "kubepods/pod$U/$I/kubepods/pod" OTHER "/$J!",
+      "kubepods/pod$U/$I/container!", "kubepods/pod$U/$I/ a;(b)!"},
+     "$U/\n$U/$I /container\n"},
+    /* None of a container: hash too short, a pod's other cgroup, other services. */
+    {{"kubepods/pod$U/abc!", "kubepods/pod$U/kata_overhead/$I!", "system.slice/pod$U/$I!",
+      "user.slice/$I!", ".hidden/kubepods/pod" OTHER "/$I!"},
+     "$U/\n"},
+    {{"kubepods/burstable/pod$U"}, "$U/\n"},
+    {{"system.slice/sshd.service!"}, ""},
+};
+
+static const char *unwanted; /* the UID of a pod; NULL: all are wanted */
+
+static bool wants(void *ctx, struct span uid)
+{
+    (void)ctx;
+    return !unwanted || !span_eq(uid, span_of(unwanted));
+}
+
+static int by_path(const void *x, const void *y)
+{
+    return strcmp(((const struct process_cgroup *)x)->path,
+                  ((const struct process_cgroup *)y)->path);
+}
+
+TEST(the_cgroups_of_pods_and_containers)
+{
+    const struct process_cgroup *list;
+    size_t n;
+    struct err err = {0};
+    array_indices(i, layouts) {
+        cleanup_free char *top = xasprintf("cgroup-%zu", i), *at = temp_path(root, top);
+        cleanup_free char *mark = xasprintf("%s/cgroup.controllers", top);
+        cleanup_free char *want = expand(layouts[i].want);
+        temp_mkdir(root, top);
+        ck_assert_int_eq(process_cgroups(at, wants, NULL, &a, &list, &n, &err), -1);
+        ck_assert_int_eq(err.code, ERR_NOT_FOUND); /* cgroup v1 */
+        file(mark, "");
+        for (size_t k = 0; k < 5 && layouts[i].folders[k]; k++)
+            cgroup(top, layouts[i].folders[k]);
+        ck_assert_done(process_cgroups(at, wants, NULL, &a, &list, &n, &err), err);
+        cleanup_buf struct buf got = {0};
+        qsort((struct process_cgroup *)list, n, sizeof *list, by_path);
+        buf_adds(&got, "");
+        for (size_t k = 0; k < n; k++) {
+            const char *leaf = list[k].leaf ? list[k].leaf + strlen(list[k].path) : "";
+            ck_assert(!strncmp(list[k].path, at, strlen(at)) &&
+                      !access(list[k].path, F_OK));
+            ck_assert_int_eq(list[k].leaf != NULL, list[k].container_id.n > 0);
+            buf_printf(&got, "%.*s/%.*s%s%s\n", SPAN_ARG(list[k].pod_uid),
+                       SPAN_ARG(list[k].container_id), *leaf ? " " : "", leaf);
+        }
+        ck_assert_msg(!strcmp(got.p, want), "layout %zu: %s", i, got.p);
+    }
+}
+
+TEST(the_cgroups_of_pods_that_are_wanted)
+{
+    const struct process_cgroup *list;
+    size_t n;
+    struct err err = {0};
+    cleanup_free char *top = temp_path(root, "cgroup");
+    temp_mkdir(root, "cgroup");
+    file("cgroup/cgroup.controllers", "");
+    cgroup("cgroup", "kubepods/pod$U/$I!");
+    cgroup("cgroup", "kubepods/pod" OTHER "/$J!");
+    unwanted = OTHER;
+    ck_assert_done(process_cgroups(top, wants, NULL, &a, &list, &n, &err), err);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_span_eq(list[1].pod_uid, UID);
+    unwanted = UID;
+    ck_assert_done(process_cgroups(top, wants, NULL, &a, &list, &n, &err), err);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_span_eq(list[1].pod_uid, OTHER);
+}
+
+/* As deep as a path can be, and more than are looked at. */
+TEST(cgroups_have_bounds)
+{
+    const struct process_cgroup *list;
+    size_t n = 7;
+    struct err err = {0};
+    cleanup_free char *top = temp_path(root, "cgroup");
+    struct buf deep = {0};
+    temp_mkdir(root, "cgroup");
+    file("cgroup/cgroup.controllers", "");
+    for (int i = 0; i < 40; i++)
+        buf_printf(&deep, "%d/", i);
+    buf_adds(&deep, "kubepods/pod$U/$I!");
+    cleanup_free char *path = buf_take(&deep);
+    cgroup("cgroup", path);
+    cgroup("cgroup", "kubepods/pod$U/$I!");
+    ck_assert_done(process_cgroups(top, wants, NULL, &a, &list, &n, &err), err);
+    ck_assert_uint_eq(n, 2);
+    for (int i = 0; i < 8300; i++) {
+        cleanup_free char *many = xasprintf("%s/user-%d", top, i);
+        ck_assert_int_eq(mkdir(many, 0700), 0);
+    }
+    ck_assert_int_eq(process_cgroups(top, wants, NULL, &a, &list, &n, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    ck_assert_uint_eq(n, 0);
 }
 
 /* -- kill -- */

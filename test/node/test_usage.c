@@ -15,6 +15,10 @@
  *     promise POD CONTAINER UUID MIB
  *     listed POD CONTAINER         the kubelet lists it
  *     init UID POD CONTAINER UUID MIB BESIDE
+ *     driver POD CONTAINER UID ID UUID LIMIT USED   what the driver says in MIB; -1: no limit, no use
+ *     reads UUID                   the driver has limits on the card
+ *     library POD CONTAINER        the pod has its files
+ *     node WORD                    what the node can enforce; nothing: "none"
  */
 
 enum { MIB = 1 << 20, MOST = 8 };
@@ -27,6 +31,9 @@ static struct usage_name names[MOST];
 static struct usage_promise promises[MOST];
 static struct usage_listed listed[MOST];
 static struct usage_init_promise inits[MOST];
+static struct usage_limit limits[MOST];
+static struct usage_listed library[MOST];
+static struct span readable[MOST];
 static struct usage_input in;
 static struct usage u;
 
@@ -50,7 +57,10 @@ static void begin(void)
                               .names = names,
                               .promises = promises,
                               .listed = listed,
-                              .inits = inits};
+                              .inits = inits,
+                              .limits = limits,
+                              .library = library,
+                              .readable = readable};
 }
 
 static struct span word(struct span *line)
@@ -110,6 +120,31 @@ static void add(struct span line)
     } else if (IS("listed")) {
         struct span pod = word(&line);
         listed[in.n_listed++] = (struct usage_listed){team, pod, word(&line)};
+    } else if (IS("driver")) {
+        struct span pod = word(&line), container = word(&line), uid = word(&line),
+                    id = word(&line), uuid = word(&line);
+        int64_t hard = number(&line), used = number(&line);
+        limits[in.n_limits++] =
+            (struct usage_limit){team,
+                                 pod,
+                                 container,
+                                 uid,
+                                 id,
+                                 uuid,
+                                 0,
+                                 0,
+                                 hard < 0 ? GPU_NO_LIMIT : (uint64_t)hard * MIB,
+                                 used < 0 ? -1 : used * MIB,
+                                 0,
+                                 false};
+    } else if (IS("reads")) {
+        readable[in.n_readable++] = word(&line);
+    } else if (IS("library")) {
+        struct span pod = word(&line);
+        library[in.n_library++] = (struct usage_listed){team, pod, word(&line)};
+    } else if (IS("node")) {
+        in.isolation = SCV_ISOLATION_KNOWN |
+                       (span_eq(word(&line), SPAN("mps")) ? SCV_ISOLATION_MPS : 0);
     } else {
         struct span uid = word(&line), pod = word(&line), container = word(&line);
         struct span uuid = word(&line);
@@ -431,6 +466,86 @@ TEST(processes_without_their_limit)
     ck_assert_int_eq(u.containers[0].context_mib, 1 + 3); /* 3 - (3 - 1), 4 - (3 - 2) */
     ck_assert_int_eq(u.containers[1].unlimited_mib, 0);   /* its pod has no limit */
     ck_assert_int_eq(u.containers[2].unlimited_mib, 6);
+}
+
+/* Managed memory is only in the sum of the processes; a process that NVML does not list only in
+ * what the driver measures. */
+TEST(the_driver_measures_containers_with_a_limit)
+{
+    ck_assert_str_eq(build("use 0 10 100 1\n"
+                           "use 0 11 4000 1\n"
+                           "use 0 12 -1 1\n"
+                           "use 0 13 50 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u2 c2\n"
+                           "in 12 u3 c3\n"
+                           "in 13 u5 c5\n"
+                           "name c1 p main\n"
+                           "name c4 idle main\n"
+                           "promise p main GPU-0 4096\n"
+                           "promise idle main GPU-0 1024\n"
+                           "listed p main\n"
+                           "listed idle main\n"
+                           "driver p main u1 c1 GPU-0 4096 700\n"
+                           "driver q main u2 c2 GPU-0 4096 600\n"
+                           "driver r main u3 c3 GPU-0 4096 300\n"
+                           "driver idle main u4 c4 GPU-0 1024 0\n"
+                           "driver s main u5 c5 GPU-0 -1 -1\n"
+                           "driver s main u5 c5 GPU-7 1024 900"),
+                     "0 / u2 c2 4000 1 -1? 11@1011\n"
+                     "0 / u3 c3 300 1 -1? 12@1012\n"
+                     "0 / u5 c5 50 1 -1? 13@1013\n"
+                     "0 idle/main u4 c4 0 0 1024\n"
+                     "0 p/main u1 c1 700 1 4096 10@1010\n");
+    ck_assert(u.containers[0].by_driver && !u.containers[2].by_driver);
+    ck_assert(!u.cards[0].complete); /* managed memory of a process is not known */
+}
+
+TEST(what_enforces_the_promise_of_a_container)
+{
+    enum { KNOWN = SCV_ISOLATION_KNOWN, DRIVER = SCV_ISOLATION_DRIVER };
+    enum { LIBRARY = SCV_ISOLATION_LIBRARY, MPS = SCV_ISOLATION_MPS };
+#define IDLE "promise p main GPU-0 1024\n"
+#define BUSY IDLE "listed p main\nname c1 p main\nin 10 u1 c1\nuse 0 10 5 1\n"
+    static const struct {
+        const char *script;
+        uint8_t bits;
+    } cases[] = {
+        {IDLE, 0}, /* of a node program of another version, nothing is known */
+        {BUSY "node none", KNOWN},
+        {BUSY "node mps", KNOWN | MPS},
+        {BUSY "node none\nreads GPU-0", 0}, /* and was not read */
+        {BUSY "node none\nreads GPU-1", KNOWN},
+        {BUSY "node mps\nreads GPU-0", KNOWN | MPS},
+        {BUSY "node none\nreads GPU-0\ndriver p main u1 c1 GPU-0 1024 7", KNOWN | DRIVER},
+        {BUSY "node none\nreads GPU-0\ndriver p main u1 c1 GPU-0 512 7", KNOWN | DRIVER},
+        {BUSY "node none\nreads GPU-0\ndriver p main u1 c1 GPU-0 1025 7", KNOWN},
+        {BUSY "node none\nreads GPU-0\ndriver p main u1 c1 GPU-0 -1 -1", KNOWN},
+        {BUSY "node none\nreads GPU-0\ndriver p main u1 c1 GPU-1 1024 7", 0},
+        {BUSY "node none\nreads GPU-0\ndriver p main u1 c2 GPU-0 1024 -1", 0},
+        {BUSY "reads GPU-0\ndriver p main u1 c1 GPU-0 1024 7", KNOWN | DRIVER},
+        {BUSY "reads GPU-0\ndriver p main u1 c1 GPU-0 -1 -1", 0},
+        {IDLE "name c1 p main\nnode none\nreads GPU-0\ndriver p main u1 c1 GPU-0 1024 0",
+         KNOWN | DRIVER},
+        {IDLE "node none\nlibrary p main", KNOWN | LIBRARY},
+        {IDLE "node none\nlibrary p other", KNOWN},
+        {BUSY "node none\nlibrary p main",
+         KNOWN}, /* its process is older than the files */
+        {BUSY "node none\nlimit 10 GPU-0 5 1", KNOWN | LIBRARY},
+        {BUSY "node none\nlimit 10", KNOWN}, /* it runs without the library */
+        {BUSY "node none\nlimit 10 GPU-0 5 1\nreads GPU-0\n"
+              "driver p main u1 c1 GPU-0 1024 7",
+         KNOWN | DRIVER | LIBRARY},
+        {"promise p main GPU-0 16384\nnode mps", 0}, /* a whole card */
+        {"promise p main GPU-0 -1\nnode mps", 0},
+    };
+    array_indices(i, cases) {
+        begin();
+        build(cases[i].script);
+        ck_assert(u.n_containers && u.containers[0].card == 0);
+        ck_assert_msg(u.containers[0].enforced_by == cases[i].bits, "case %zu: %d", i,
+                      u.containers[0].enforced_by);
+    }
 }
 
 UNIT_MAIN_AROUND(begin, NULL)

@@ -397,8 +397,10 @@ TEST(podresources_of_grpc_js)
     ck_assert_msg(status == GRPC_DEADLINE_EXCEEDED, "%s", err.msg);
     ck_assert_int_eq(err.code, ERR_TIMEOUT);
     ck_assert_int_ge(clock_mono_ms() - start, 99);
-    struct grpcc_request req = {
-        .socket = path, .method = PODRES_ALLOCATABLE, .timeout_ms = 20000};
+    struct grpcc_request req = {.socket = path,
+                                .method =
+                                    "/v1.PodResourcesLister/GetAllocatableResources",
+                                .timeout_ms = 20000};
     ck_assert_int_eq(grpcc_call(&req, &none, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_UNIMPLEMENTED);
     program_stop(&server);

@@ -198,7 +198,7 @@ static void reserve(const char *uid, struct request r, int64_t priority)
     struct ledger_share share = {.card = 0, .mib = r.mib_per_card};
     const struct ledger_reservation one = {.uid = span_of(uid),
                                            .priority = priority,
-                                           .core = r.core,
+                                           .request = &r,
                                            .shares = &share,
                                            .n_shares = 1};
     ledger_reserve(ledger, &one, SPAN("n1"));

@@ -7,9 +7,19 @@
 static struct request_mix mix;
 static struct frag frag;
 
+static uint8_t add_kind(struct span model, int64_t total_mib)
+{
+    static struct card_kind kinds[MIX_KINDS];
+    uint8_t id = request_mix_add_kind(&mix, kinds);
+    request_mix_remove_kind(&mix, id);
+    kinds[id] = (struct card_kind){.model = model, .total_mib = total_mib};
+    return request_mix_add_kind(&mix, &kinds[id]);
+}
+
 static void end(void)
 {
     frag_fini(&frag);
+    request_mix_fini(&mix);
 }
 
 /* The measure of the node for the mix, which changed. */
@@ -25,23 +35,24 @@ static int64_t unused_by(const struct request_mix_shape *s, const struct frag_no
     int64_t free = 0, too_small = 0;
     uint32_t usable = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool ok = s->kind == REQUEST_CARDS ? node->whole >> i & 1
-                                           : node->free_mib[i] >= s->mib_per_card;
-        ok &= s->accepts >> node->kind[i] & 1;
+        int64_t amount = s->amounts[node->kind[i]];
+        bool ok = s->request.kind == REQUEST_CARDS ? node->whole >> i & 1
+                                                   : node->free_mib[i] >= amount;
+        ok &= amount >= 0;
         free += node->free_mib[i];
         too_small += ok ? 0 : node->free_mib[i];
         usable += ok;
     }
-    return s->cpu_milli > node->cpu_free || usable < s->cards ? free : too_small;
+    return s->cpu_milli > node->cpu_free || usable < s->request.cards ? free : too_small;
 }
 
 static int64_t by_definition(const struct frag_node *node)
 {
     int64_t total = 0, sum = 0;
-    for (uint32_t i = 0; i < mix.n; i++)
+    for (size_t i = 0; i < mix.n; i++)
         total += mix.shapes[i].weight;
-    for (uint32_t i = 0; i < mix.n; i++)
-        if (mix.shapes[i].kind != REQUEST_NONE)
+    for (size_t i = 0; i < mix.n; i++)
+        if (mix.shapes[i].request.kind != REQUEST_NONE)
             sum += (mix.shapes[i].weight << FRAG_SHIFT) / total *
                    unused_by(&mix.shapes[i], node);
     return sum;
@@ -51,9 +62,10 @@ static void fill_mix(struct rng *rng)
 {
     static const char *const models[] = {"A", "B", "C", "D", "A,B", "C,B,D", "X"};
     uint64_t selective = rng_below(rng, 3);
+    request_mix_fini(&mix);
     mix = (struct request_mix){0};
-    for (const char *model = "ABCDAE"; *model; model++)
-        request_mix_add_card(&mix, (struct span){model, 1}, SPAN(""), 0, 1000);
+    for (const char *model = "ABCDE"; *model; model++)
+        add_kind((struct span){model, 1}, 1000);
     uint64_t pods = rng_below(rng, 60), cpus = 1 + rng_below(rng, 6);
     for (uint64_t i = 0; i < pods; i++) {
         struct request r = {.kind = (enum request_kind)rng_below(rng, 3)};
@@ -132,8 +144,8 @@ TEST(a_node_with_more_requests_than_cpu_has_none_left)
  * the more a GiB there is worth to the pods that need it. */
 TEST(scarce_models_weigh_more)
 {
-    uint8_t a = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 1000);
-    uint8_t b = request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, 1000);
+    uint8_t a = add_kind(SPAN("A"), 1000);
+    uint8_t b = add_kind(SPAN("B"), 1000);
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 100};
     struct request only_a = any, nowhere = any;
     struct frag_node node = {.free_mib = {1000}, .n = 1, .kind = {b}};
@@ -145,8 +157,8 @@ TEST(scarce_models_weigh_more)
         int64_t free_a, free_b, scarcity;
     } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
     array_items(c, cases) {
-        request_mix_add_free(&mix, a, c->free_a - mix.kinds[a].free_mib);
-        request_mix_add_free(&mix, b, c->free_b - mix.kinds[b].free_mib);
+        mix.kinds[a].free_mib = c->free_a;
+        mix.kinds[b].free_mib = c->free_b;
         ck_assert_int_eq(measured(&node, true), c->scarcity * 500 << FRAG_SHIFT);
         /* the share of the memory itself */
         ck_assert_int_eq(measured(&node, false), 500 << FRAG_SHIFT);
@@ -162,15 +174,15 @@ TEST(scarce_models_weigh_more)
 /* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
 TEST(the_largest_sum_does_not_overflow)
 {
-    uint8_t rare = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 1);
-    uint8_t other = request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, INT64_MAX);
+    uint8_t rare = add_kind(SPAN("A"), 1);
+    uint8_t other = add_kind(SPAN("B"), INT64_MAX);
     struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
     struct frag_node node = {.n = SCV_MAX_CARDS};
     request_mix_add(&mix, &r, 0);
     r.cards = 1;
     request_mix_add(&mix, &r, 0);
-    request_mix_add_free(&mix, rare, 1);
-    request_mix_add_free(&mix, other, INT64_C(1) << 60);
+    mix.kinds[rare].free_mib = 1;
+    mix.kinds[other].free_mib = INT64_C(1) << 60;
     frag_prepare(&frag, &mix, true);
     for (uint32_t i = 0; i < node.n; i++) {
         node.free_mib[i] = frag_clamp(INT64_MAX);
@@ -184,8 +196,8 @@ TEST(kinds_that_the_same_shapes_accept_are_one_class)
 {
     struct request r = {.kind = REQUEST_CARDS, .cards = 1};
     for (int64_t i = 1; i <= 20; i++)
-        request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, i);
-    request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, 1);
+        add_kind(SPAN("A"), i);
+    add_kind(SPAN("B"), 1);
     request_mix_add(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 1);

@@ -320,7 +320,7 @@ static size_t score(enum score_policy policy, struct request r,
 {
     struct score_scratch scratch = {0};
     const struct score_pod pod = {.pod.request = &r};
-    struct request_mix mix = {0};
+    cleanup_mix struct request_mix mix = {0};
     struct score_run run;
     size_t best;
     request_mix_add(&mix, &r, 0);

@@ -120,11 +120,13 @@ TEST(a_reservation_of_lower_priority_costs_no_points)
     struct ledger_share share = {.card = 0, .mib = t4.total};
     struct request r = memory(8000, 1);
     struct score_scratch scratch = {0};
-    ledger_reserve(
-        ledger,
-        &(struct ledger_reservation){
-            .uid = SPAN("weak"), .priority = 1, .shares = &share, .n_shares = 1},
-        SPAN("n1"));
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("weak"),
+                                                .priority = 1,
+                                                .request = &r,
+                                                .shares = &share,
+                                                .n_shares = 1},
+                   SPAN("n1"));
     for (int64_t priority = 1; priority <= 2; priority++) {
         const struct score_pod pod = {{&r, priority, SPAN("me"), NULL}, 0};
         bool fits = select_fit_pod(n, &pod.pod) == FIT_YES;
@@ -174,7 +176,7 @@ TEST(binpack_prefers_full_nodes_and_spread_empty_ones)
 
 TEST(no_points_without_fit_or_request)
 {
-    struct request_mix mix = {0};
+    cleanup_mix struct request_mix mix = {0};
     const struct ledger_node *small = NODE_WITH_FREE("n1", 1000, 2000);
     const struct ledger_node *large = NODE_WITH_FREE("n2", 9000);
     for (int p = 0; p < SCORE_POLICIES; p++) {
@@ -203,7 +205,7 @@ static struct request_mix mix_of(const int64_t *mib, size_t n)
 
 TEST(fgd_leaves_memory_that_other_pods_can_use)
 {
-    struct request_mix mix = MIX(8000, 8000, 8000, 3000);
+    cleanup_mix struct request_mix mix = MIX(8000, 8000, 8000, 3000);
     const struct ledger_node *a = NODE_WITH_FREE("a", 11000); /* 8000 stay free */
     const struct ledger_node *b = NODE_WITH_FREE("b", 8000); /* 5000, which few request */
     SCORE(SCORE_BINPACK, &mix, memory(3000, 1), a, b);
@@ -211,7 +213,7 @@ TEST(fgd_leaves_memory_that_other_pods_can_use)
     SCORE(SCORE_FGD, &mix, memory(3000, 1), a, b);
     expect_points(10, 0);
     /* If all requests are small, nothing is stranded: the fuller node is better. */
-    struct request_mix little = MIX(1000, 1000);
+    cleanup_mix struct request_mix little = MIX(1000, 1000);
     SCORE(SCORE_FGD, &little, memory(3000, 1), a, b);
     expect_points(8, 10);
 }
@@ -220,7 +222,7 @@ TEST(fgd_leaves_memory_that_other_pods_can_use)
  * most one less, so that kube-scheduler's own plugins decide. */
 TEST(fgd_does_not_stretch_small_differences)
 {
-    struct request_mix mix = MIX(4000);
+    cleanup_mix struct request_mix mix = MIX(4000);
     const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 15999);
     const struct ledger_node *empty = NODE_WITH_FREE("b", 16000, 16000);
     const struct ledger_node *full = NODE_WITH_FREE("c", 16000, 0);
@@ -237,7 +239,7 @@ TEST(fgd_does_not_stretch_small_differences)
 TEST(fgd_balances_cpu_and_memory)
 {
     struct score_scratch scratch = {0};
-    struct request_mix mix = {0};
+    cleanup_mix struct request_mix mix = {0};
     struct request r = whole(1), none = {0};
     const struct ledger_node *nodes[] = {
         set_cpu(NODE_WITH_FREE("a", 16000, 16000), 100000, 60000),
@@ -259,7 +261,7 @@ TEST(fgd_balances_cpu_and_memory)
 TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
 {
     struct score_scratch scratch = {0};
-    struct request_mix mix = {0};
+    cleanup_mix struct request_mix mix = {0};
     struct request r = memory(4000, 1);
     struct score_pod pod = {{.request = &r}, 0};
     const struct ledger_node *nodes[] = {
@@ -287,7 +289,7 @@ TEST(the_best_nodes_are_in_exact_order)
     const struct ledger_node *nodes[5];
     struct request r = memory(1000, 1);
     const struct score_pod pod = {.pod.request = &r};
-    const struct request_mix mix = {0};
+    cleanup_mix struct request_mix mix = {0};
     struct score_scratch scratch = {0};
     struct score_run run;
     size_t best[6];
@@ -393,7 +395,8 @@ TEST(rows_score_as_the_cards_do)
             valid += node->rows.valid;
             most += node->rows.valid && node->n_cards == LEDGER_ROWS;
         }
-        struct request_mix mix = *ledger_mix(ledger);
+        cleanup_mix struct request_mix mix = {0};
+        memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
         for (int i = 0; i < 5; i++) {
             struct request r = random_request(&rng);
             request_mix_add(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
@@ -423,7 +426,8 @@ TEST(fgd_spares_the_models_that_other_pods_need)
     const struct ledger_node *b[] = {
         node_of_model("b0", "B", 8), node_of_model("b1", "B", 8),
         node_of_model("b2", "B", 8), node_of_model("b3", "B", 8)};
-    struct request_mix mix = *ledger_mix(ledger);
+    cleanup_mix struct request_mix mix = {0};
+    memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
     struct request only_a = memory(8000, 1), only_b = only_a;
     only_a.models = SPAN("A");
     only_b.models = SPAN("A,B");
@@ -450,7 +454,7 @@ TEST(fgd_spares_the_models_that_other_pods_need)
 /* The largest sizes in API objects do not overflow (the sanitizers check). */
 TEST(largest_sizes_do_not_overflow)
 {
-    struct request_mix mix = MIX(INT64_C(1) << 40, 1);
+    cleanup_mix struct request_mix mix = MIX(INT64_C(1) << 40, 1);
     struct card_facts huge[16];
     for (int i = 0; i < 16; i++)
         huge[i] = (struct card_facts){INT64_C(1) << 40,
@@ -481,7 +485,7 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
     struct score_pod pod = {.pod.request = &r};
     struct score_scratch scratch = {0};
     struct score_run run;
-    const struct request_mix none = {0};
+    cleanup_mix struct request_mix none = {0};
     rate(&run, SCORE_SCV, &pod, &none, &scratch, nodes, n);
     int64_t value = scratch.values[which].base;
     score_scratch_fini(&scratch);
@@ -536,6 +540,74 @@ TEST(only_cards_that_fit_count)
     const struct card_facts unknown = {.total = 1000};
     const struct ledger_node *bare = node_with_cards("bare", &unknown, 1);
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(bare), 0), 800);
+}
+
+/* Reserves a card of 16000 MiB, or memory there, with CPU that makes the node the fuller one. */
+static void reserve(const char *node, const char *uid, int card, int64_t mib,
+                    int priority)
+{
+    const struct request r = {.kind = mib == 16000 ? REQUEST_CARDS : REQUEST_MEMORY,
+                              .cards = 1,
+                              .mib_per_card = mib == 16000 ? 0 : mib};
+    struct ledger_share share = {.card = card, .mib = mib};
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = span_of(uid),
+                                                .ns = SPAN("default"),
+                                                .name = span_of(uid),
+                                                .priority = priority,
+                                                .request = &r,
+                                                .requests.cpu_milli = 4000,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1},
+                   span_of(node));
+}
+
+/* Of equal nodes, the best is one where the pod takes nothing from anybody. */
+TEST_LOOP(a_node_where_the_pod_takes_from_nobody_is_the_best, SCORE_POLICIES)
+{
+    const struct {
+        const char *name;
+        int cards;
+        struct request asks;
+        int64_t reserved_mib;
+        int reserved_priority;
+        bool nominated;
+        const char *best; /* of the nodes e and f; f is empty */
+    } cases[] = {
+        {"memory", 1, memory(10000, 1), 10000, 0, false, "f"},
+        {"a whole card", 1, whole(1), 16000, 0, false, "f"},
+        {"memory of a whole card", 1, memory(10000, 1), 16000, 0, false, "f"},
+        {"whole cards", 2, whole(2), 16000, 0, false, "f"},
+        {"a nominated pod", 1, whole(1), 16000, 0, true, "f"},
+    };
+    array_items(c, cases) {
+        restart();
+        const struct ledger_node *nodes[] = {
+            set_cpu(even_node("e", c->cards, 16000), 16000, 16000),
+            set_cpu(even_node("f", c->cards, 16000), 16000, 16000)};
+        const struct span names[] = {SPAN("e"), SPAN("f")};
+        const int64_t usual[] = {4000};
+        cleanup_mix struct request_mix mix = mix_of(usual, 1);
+        const struct score_pod pod = {{&c->asks, 5, SPAN("me"), NULL}, 1000};
+        struct score_scratch scratch = {0};
+        struct score_run run;
+        size_t best;
+        if (c->nominated)
+            nominated_pod("e", "low", whole(1), c->reserved_priority);
+        else
+            reserve("e", "low", 0, c->reserved_mib, c->reserved_priority);
+        score_nodes((enum score_policy)_i, &pod, &mix, nodes, 2, &scratch, points);
+        ck_assert_msg(points[1] == SCORE_MAX && points[0] < SCORE_MAX, "%s: %d and %d",
+                      c->name, points[0], points[1]);
+        score_begin(&run, (enum score_policy)_i, &pod, &mix, &scratch, 2);
+        do
+            score_visit(&run, 0, nodes, 2);
+        while (score_again(&run));
+        score_best(&run, 2, name_of, names, &best, 1);
+        ck_assert_msg(span_eq(names[best], span_of(c->best)), "%s", c->name);
+        score_scratch_fini(&scratch);
+    }
 }
 
 UNIT_MAIN_AROUND(begin, end)

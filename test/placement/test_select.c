@@ -85,9 +85,245 @@ TEST(the_card_of_a_nominated_pod_is_the_last_choice)
     r.placement = PLACE_SPREAD;
     nominated_pod("n1", "x", memory(8000, 1), 5);
     expect_bind(n, &r, 5, "me", CARD(0));
-    expect_bind(n, &r, 6, "me", CARD(1)); /* it comes first */
-    r = memory(9000, 1);                  /* a bind is not refused for a nomination */
-    expect_bind(n, &r, 5, "me", CARD(1));
+    expect_bind(n, &r, 6, "me", CARD(0)); /* it comes first, but takes nothing in vain */
+    r = memory(9000, 1);                  /* neither filter nor bind gives it away */
+    expect_fit_of_pod(n, &r, 5, "me", FIT_LATER);
+    expect_bind(n, &r, 5, "me", 0);
+    expect_bind(n, &r, 6, "me", CARD(1));
+}
+
+static void terminate(const char *uid)
+{
+    struct pod pod = object_pod_mem(&arena, uid, 1);
+    struct ledger_pod *p = ledger_pod_find(ledger, span_of(uid));
+    struct request r = *p->request;
+    pod.node = p->node->name;
+    pod.meta.deleting = true;
+    ledger_pod_add(ledger, &pod, &r, NULL);
+}
+
+static struct request with_core(struct request r, uint32_t percent)
+{
+    r.core = percent;
+    return r;
+}
+
+/* The pods of `leave` terminate, and leave one after the other. Before each of them, and after the
+ * last, `asks` gets the cards `gets`; 0: neither filter nor bind gives it any. */
+struct nomination_case {
+    const char *name;
+    int cards;
+    struct {
+        const char *uid;
+        struct request request;
+        int on, priority;
+    } pods[5];
+    struct {
+        const char *uid;
+        struct request request;
+        int priority;
+    } nominated[3];
+    const char *leave;
+    struct request asks;
+    int priority;
+    uint64_t gets[5];
+};
+
+static void check_nomination(const struct nomination_case *c, const char *leave)
+{
+    restart();
+    even_node("n1", c->cards, 16);
+    for (size_t i = 0; i < ARRAY_LEN(c->pods) && c->pods[i].uid; i++)
+        bound_pod("n1", c->pods[i].uid, c->pods[i].request, c->pods[i].on)->priority =
+            c->pods[i].priority;
+    for (size_t i = 0; i < ARRAY_LEN(c->nominated) && c->nominated[i].uid; i++)
+        nominated_pod("n1", c->nominated[i].uid, c->nominated[i].request,
+                      c->nominated[i].priority);
+    for (const char *p = c->leave; *p; p++)
+        terminate((const char[]){*p, 0});
+    for (size_t i = 0;; i++) {
+        const struct select_pod me = {&c->asks, c->priority, SPAN("me"), NULL};
+        uint64_t chosen;
+        bool fits = select_fit_pod(node_of("n1"), &me) == FIT_YES;
+        select_bind(node_of("n1"), &me, &chosen);
+        ck_assert_msg(chosen == c->gets[i] && fits == (chosen != 0),
+                      "%s, %zu left in the order %s: fits %d, gets %lx", c->name, i,
+                      leave, fits, (unsigned long)chosen);
+        if (!leave[i])
+            return;
+        ledger_pod_remove(ledger, ledger_pod_find(ledger, (struct span){leave + i, 1}));
+    }
+}
+
+TEST(a_nominated_pod_gets_what_terminating_pods_leave)
+{
+    const struct nomination_case cases[] = {
+        {"whole cards",
+         2,
+         {{"a", whole(1), 0, 0}, {"b", whole(1), 1, 0}},
+         {{"hi", whole(2), 100}},
+         "ab",
+         memory(4, 1),
+         0,
+         {0}},
+        {"memory",
+         3,
+         {{"a", memory(8, 1), 0, 0},
+          {"b", memory(8, 1), 0, 0},
+          {"w", memory(10, 1), 1, 0},
+          {"x", memory(10, 1), 2, 100}},
+         {{"hi", memory(16, 1), 100}},
+         "ab",
+         memory(7, 1),
+         100,
+         {0}},
+        {"another card is free",
+         3,
+         {{"a", memory(8, 1), 0, 0},
+          {"b", memory(8, 1), 0, 0},
+          {"x", memory(10, 1), 1, 0},
+          {"y", memory(9, 1), 2, 0}},
+         {{"hi", memory(16, 1), 100}},
+         "ab",
+         memory(4, 1),
+         100,
+         {CARD(1), CARD(1), CARD(1)}},
+        {"beside it on the card",
+         1,
+         {{"a", memory(8, 1), 0, 0}, {"b", memory(6, 1), 0, 0}},
+         {{"hi", memory(10, 1), 1}},
+         "ab",
+         memory(6, 1),
+         0,
+         {0, CARD(0), CARD(0)}},
+        {"higher priority",
+         2,
+         {{"a", whole(1), 0, 0}, {"b", whole(1), 1, 0}},
+         {{"hi", whole(2), 100}},
+         "a",
+         memory(4, 1),
+         101,
+         {0, CARD(0)}},
+        {"a pod that stays",
+         2,
+         {{"a", whole(1), 0, 0}, {"b", whole(1), 1, 0}},
+         {{"hi", whole(2), 100}},
+         "a",
+         memory(4, 1),
+         0,
+         {0, CARD(0)}},
+        {"stale",
+         2,
+         {{"b", whole(1), 1, 0}},
+         {{"hi", whole(2), 100}},
+         "",
+         memory(4, 1),
+         0,
+         {CARD(0)}},
+        {"several",
+         2,
+         {{"a", whole(1), 0, 0}, {"b", whole(1), 1, 0}},
+         {{"h1", whole(1), 100}, {"h2", memory(9, 1), 50}},
+         "ab",
+         memory(8, 1),
+         0,
+         {0}},
+        {"several, one too many",
+         2,
+         {{"a", whole(1), 0, 0}, {"b", memory(8, 1), 1, 0}},
+         {{"h1", whole(1), 100}, {"h2", whole(1), 50}},
+         "a",
+         memory(8, 1),
+         0,
+         {CARD(1), CARD(1)}},
+        {"compute",
+         1,
+         {{"a", with_core(memory(4, 1), 60), 0, 0},
+          {"b", with_core(memory(4, 1), 40), 0, 0}},
+         {{"hi", with_core(memory(4, 1), 80), 100}},
+         "ab",
+         with_core(memory(2, 1), 30),
+         0,
+         {0}},
+        {"compute beside it",
+         1,
+         {{"a", with_core(memory(4, 1), 60), 0, 0},
+          {"b", with_core(memory(4, 1), 40), 0, 0}},
+         {{"hi", with_core(memory(4, 1), 80), 100}},
+         "ab",
+         with_core(memory(2, 1), 20),
+         0,
+         {0, CARD(0), CARD(0)}},
+        {"memory of a card whose compute is nominated",
+         1,
+         {{"a", with_core(memory(4, 1), 90), 0, 0}},
+         {{"hi", with_core(memory(4, 1), 90), 100}},
+         "a",
+         memory(8, 1),
+         0,
+         {CARD(0), CARD(0)}},
+    };
+    array_items(c, cases) {
+        check_nomination(c, c->leave);
+        if (strcmp(c->leave, "ab") == 0)
+            check_nomination(c, "ba");
+    }
+}
+
+TEST(a_reserved_pod_and_an_equal_nominated_one_both_fit)
+{
+    struct request one = whole(1);
+    struct ledger_share share = {.card = 0};
+    const struct ledger_node *n = even_node("n1", 2, 16);
+    bound_pod("n1", "v", one, 1);
+    terminate("v");
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("me"),
+                                                .ns = SPAN("default"),
+                                                .name = SPAN("me"),
+                                                .request = &one,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1},
+                   SPAN("n1"));
+    nominated_pod("n1", "hi", one, 0);
+    expect_bind(n, &one, 0, "me", CARD(0));
+    nominated_pod("n1", "h2", one, 0);
+    expect_bind(n, &one, 0, "me", 0);
+    expect_bind(n, &one, 0, "lo", 0);
+}
+
+/* A reservation of lower priority does not hold back the nominated pod. */
+TEST(a_nominated_pod_gets_cards_that_are_reserved_for_weaker_ones)
+{
+    struct request one = whole(1), both = whole(2);
+    struct ledger_share share = {.card = 0};
+    const struct ledger_node *n = even_node("n1", 2, 16);
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("weak"),
+                                                .ns = SPAN("default"),
+                                                .name = SPAN("weak"),
+                                                .request = &one,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1},
+                   SPAN("n1"));
+    nominated_pod("n1", "hi", both, 1);
+    expect_bind(n, &one, 0, "me", 0);
+    expect_bind(n, &one, 0, "weak", 0);
+    expect_bind(n, &both, 1, "hi", CARDS(0, 1));
+}
+
+/* Each would wait for the other. */
+TEST(one_of_two_equal_nominated_pods_precedes)
+{
+    struct request r = memory(10, 1);
+    const struct ledger_node *n = even_node("n1", 1, 16);
+    nominated_pod("n1", "a", r, 1);
+    nominated_pod("n1", "b", r, 1);
+    expect_bind(n, &r, 1, "a", CARD(0));
+    expect_bind(n, &r, 1, "b", 0);
+    expect_bind(n, &r, 1, "me", 0);
 }
 
 TEST(kept_cards_that_are_reserved_count_once)
@@ -101,6 +337,7 @@ TEST(kept_cards_that_are_reserved_count_once)
                                                 .ns = SPAN("default"),
                                                 .name = SPAN("k"),
                                                 .priority = 5,
+                                                .request = &r,
                                                 .shares = &share,
                                                 .n_shares = 1,
                                                 .until_ms = 1},
@@ -251,6 +488,106 @@ TEST(models_are_unknown_without_an_scv)
     set_mode("n1", "memory");
     n = node_of("n1");
     expect_fit(n, one, FIT_YES);
+}
+
+/* On one node, too, cards that are reserved for pods of lower priority are the last choice. */
+TEST(cards_that_are_reserved_for_weaker_pods_are_taken_last)
+{
+    const struct ledger_node *n = even_node("n1", 3, 16);
+    const struct {
+        struct request asks;
+        int priority;
+        uint64_t gets;
+        bool takes;
+    } cases[] = {
+        {memory(10, 1), 1, CARD(1), false},
+        {memory(6, 1), 1, CARD(0), false},
+        {whole(1), 1, CARD(1), false},
+        {whole(2), 1, CARDS(1, 2), false},
+        {whole(3), 1, 7, true},
+        {whole(3), 0, 0, false},
+        {memory(10, 3), 1, 7, true},
+        {whole(1), 0, CARD(1), false},
+    };
+    const struct request weak = memory(10, 1);
+    struct ledger_share share = {.card = 0, .mib = 10};
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("weak"),
+                                                .ns = SPAN("default"),
+                                                .name = SPAN("weak"),
+                                                .request = &weak,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1},
+                   SPAN("n1"));
+    array_items(c, cases) {
+        const struct select_pod me = {&c->asks, c->priority, SPAN("me"), NULL};
+        expect_bind(n, &c->asks, c->priority, "me", c->gets);
+        if (c->gets)
+            ck_assert_int_eq(select_takes(n, &me), c->takes);
+    }
+}
+
+/* At most as many cards can be free as are without a promise, less the claims. */
+TEST(claims_bound_what_whole_cards_and_shares_get)
+{
+    const struct {
+        const char *name;
+        int cards, claims, promised; /* the first cards have 4 of 16 promised */
+        struct request asks;
+        uint64_t gets;
+    } cases[] = {
+        {"one claim of two", 2, 1, 0, whole(1), CARD(0)},
+        {"all but the claim", 2, 1, 0, whole(2), 0},
+        {"no claim", 2, 0, 0, whole(2), CARDS(0, 1)},
+        {"three", 3, 1, 0, whole(2), CARDS(0, 1)},
+        {"three of three", 3, 1, 0, whole(3), 0},
+        {"a share", 2, 1, 0, memory(16, 1), CARD(0)},
+        {"the last card for shares", 2, 1, 1, memory(16, 1), 0},
+        {"beside a share", 2, 1, 1, memory(4, 1), CARD(0)},
+        {"the last card whole", 2, 1, 1, whole(1), 0},
+        {"shares of two cards", 2, 1, 1, memory(4, 2), 0},
+        {"shares of two of three", 3, 1, 1, memory(4, 2), CARDS(0, 2)},
+        {"all claimed", 2, 2, 0, memory(1, 1), 0},
+        {"all claimed, one shared", 2, 2, 1, memory(1, 1), 0},
+    };
+    array_items(c, cases) {
+        restart();
+        const struct ledger_node *n = even_node("n1", c->cards, 16);
+        for (int i = 0; i < c->promised; i++)
+            bound_pod("n1", quoted(&arena, "p%d", i).p, memory(4, 1), i);
+        for (int i = 0; i < c->claims; i++)
+            bound_pod("n1", quoted(&arena, "c%d", i).p, devices(1), -1);
+        ck_assert_msg(bind_cards(n, &c->asks, 0, SPAN("me")) == c->gets, "%s: %lx",
+                      c->name, (unsigned long)bind_cards(n, &c->asks, 0, SPAN("me")));
+        ck_assert_msg((select_fit(n, &c->asks) == FIT_YES) == (c->gets != 0), "%s",
+                      c->name);
+    }
+}
+
+/* A claim holds the last card without a promise, and leaves a reservation to its pod and to those
+ * of higher priority. */
+TEST(a_claim_leaves_what_is_reserved)
+{
+    const struct ledger_node *n = even_node("n1", 2, 16);
+    const struct request one = whole(1), two = whole(2);
+    struct ledger_share share = {.card = 0, .mib = 16};
+    bound_pod("n1", "claims", devices(1), -1);
+    ledger_reserve(ledger,
+                   &(struct ledger_reservation){.uid = SPAN("mine"),
+                                                .ns = SPAN("default"),
+                                                .name = SPAN("mine"),
+                                                .request = &one,
+                                                .shares = &share,
+                                                .n_shares = 1,
+                                                .until_ms = 1},
+                   SPAN("n1"));
+    expect_bind(n, &one, 0, "mine", CARD(0));
+    expect_bind(n, &one, 0, "me", 0);
+    expect_bind(n, &one, 1, "me", CARD(0));
+    expect_bind(n, &two, 1, "me", 0);
+    bound_pod("n1", "claims-too", devices(1), -1);
+    expect_bind(n, &one, 0, "mine", 0);
 }
 
 UNIT_MAIN_AROUND(begin, end)

@@ -70,9 +70,9 @@ static char *digest_of(const char *name)
     return digest;
 }
 
-static const char *const images[] = {"gpushare-extender", "gpushare-device-plugin",
-                                     "scv-agent", "gpushare-setup"};
-enum { OF_CHART = 3 }; /* the first images */
+static const char *const images[] = {"gpushare-extender", "gpushare-node",
+                                     "gpushare-setup"};
+enum { OF_CHART = 2 }; /* the first images */
 
 TEST(each_image_is_there_by_digest_for_both_architectures)
 {
@@ -138,7 +138,7 @@ TEST(helm_installs_the_chart_from_there)
 TEST(the_programs_start_from_the_images_of_both_architectures)
 {
     const char *said = output_of(
-        "for p in gpushare-extender gpushare-device-plugin scv-agent gpushare-setup; do\n"
+        "for p in gpushare-extender gpushare-node gpushare-setup; do\n"
         "  for a in amd64 arm64; do\n"
         "    rm -rf all root; mkdir all root\n"
         "    skopeo copy --quiet --src-tls-verify=false --override-arch $a "
@@ -149,18 +149,17 @@ TEST(the_programs_start_from_the_images_of_both_architectures)
         "--version\n"
         "    else root/lib64/ld-linux-x86-64.so.2 --inhibit-cache --library-path "
         "root/usr/lib/x86_64-linux-gnu root/usr/local/bin/$p --version; fi\n"
-        "    test $p != gpushare-device-plugin ||\n"
+        "    test $p != gpushare-node ||\n"
         "      readelf -h root/usr/local/lib/gpushare/libgpushare-limit.so | grep -o "
         "'AArch64\\|X86-64'\n"
         "  done\n"
         "done");
-    ck_assert_str_eq(
-        said,
-        "gpushare-extender " GPUSHARE_VERSION "\ngpushare-extender " GPUSHARE_VERSION "\n"
-        "gpushare-device-plugin " GPUSHARE_VERSION
-        "\nX86-64\ngpushare-device-plugin " GPUSHARE_VERSION "\nAArch64\n"
-        "scv-agent " GPUSHARE_VERSION "\nscv-agent " GPUSHARE_VERSION "\n"
-        "gpushare-setup " GPUSHARE_VERSION "\ngpushare-setup " GPUSHARE_VERSION "\n");
+    ck_assert_str_eq(said, "gpushare-extender " GPUSHARE_VERSION
+                           "\ngpushare-extender " GPUSHARE_VERSION "\n"
+                           "gpushare-node " GPUSHARE_VERSION
+                           "\nX86-64\ngpushare-node " GPUSHARE_VERSION "\nAArch64\n"
+                           "gpushare-setup " GPUSHARE_VERSION
+                           "\ngpushare-setup " GPUSHARE_VERSION "\n");
 }
 
 TEST(the_plugin_and_the_package_run_on_both_architectures)

@@ -320,6 +320,17 @@ TEST(unsafe_changes_are_refused)
          NULL);
 }
 
+TEST(an_option_that_kube_scheduler_no_longer_has_is_refused)
+{
+    refused(lib_swap(lib_kubeadm("1.35"), "--leader-elect=true",
+                     "--policy-config-file=/etc/policy.json"),
+            NULL, NULL,
+            "kube-scheduler.yaml: kube-scheduler 1.35 has no --policy-config-file (from "
+            "1.23 on): delete it first");
+    refused(lib_swap(lib_manifest("1.31"), "--leader-elect=true", "--port=0"), NULL, NULL,
+            "kube-scheduler 1.31 has no --port (from 1.24 on)");
+}
+
 TEST(the_option_is_added_to_the_existing_list)
 {
     static const char spec[] = "kind: Pod\nmetadata: {name: kube-scheduler}\nspec:\n"

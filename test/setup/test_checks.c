@@ -92,6 +92,14 @@ static const struct {
     const char *from, *to;
 } ones[] = {
     {"no-option", POD, "--config=", "--v="},
+    {"removed-flag", POD, "--leader-elect=true", "--policy-config-file=/x"},
+    {"removed-flag", POD, "- --leader-elect=true", "- --policy-configmap\n    - x"},
+    {"removed-flag", POD, "--leader-elect=true", "--port=0\n    - --address=::1"},
+    {"removed-flag", POD, "--leader-elect=true", "--lock-object-name=x"},
+    {"removed-flag", POD, "--leader-elect=true", "--logtostderr"},
+    {"removed-flag", POD, "--leader-elect=true", "--config-file=/x"},
+    {NULL, POD, "--leader-elect=true", "--address2=x"},
+    {NULL, POD, "--leader-elect=true", "--leader-elect-resource-name=port"},
     {"not-mounted", POD, "--config=/etc", "--config=etc"},
     {"not-mounted", POD, "mountPath: " FACTS_CONFIG, "mountPath: /elsewhere"},
     {"not-mounted", POD, "    name: added\n  - hostPath",
@@ -111,6 +119,7 @@ static const struct {
     {"no-node-cache", CONF, "nodeCacheCapable: true", "#"},
     {"resource-missing", CONF, "name: aliyun.com/gpu-mem", "name: x"},
     {"resource-missing", CONF, "name: aliyun.com/gpu-count", "name: x"},
+    {"resource-missing", CONF, "name: aliyun.com/gpu-share", "name: x"},
     {"timeout-short", CONF, "httpTimeout: 30s", "#"},
     {"timeout-short", CONF, "httpTimeout: 30s", "httpTimeout: 21999ms"},
     {"tls-file", CONF, "client.crt", "none.crt"},
@@ -129,6 +138,33 @@ TEST(one_problem_at_a_time)
         make_node("1.35", ones[i].file, ones[i].from, ones[i].to);
         expect(ones[i].id);
     }
+}
+
+/* Each version has the options that it has. */
+TEST(options_that_this_version_has_stay)
+{
+    static const struct {
+        const char *version, *option;
+        bool removed;
+    } cases[] = {
+        {"1.22", "--policy-config-file=/x", false}, {"1.22", "--port=0", false},
+        {"1.22", "--algorithm-provider=x", true},   {"1.35", "--port=0", true},
+        {"1.22", "--config-file=/x", true},
+    };
+    array_items(c, cases) {
+        make_node(c->version, POD, "--leader-elect=true", c->option);
+        expect(c->removed ? "removed-flag" : NULL);
+    }
+    ck_assert_contains(found.p, "PROBLEM removed-flag: kube-scheduler has no option "
+                                "--config-file\n"); /* nor ever had one */
+    ck_assert_contains(found.p, "  fix   delete these lines of the manifest");
+    make_node("1.35", POD, "--leader-elect=true", "--port=0\n    - --address=::1");
+    expect("removed-flag");
+    ck_assert_contains(found.p, "kube-scheduler 1.35 has no --port (from 1.24 on)\n"
+                                "        kube-scheduler 1.35 has no --address (from ");
+    /* Of an image without a version nothing is known. */
+    make_node("1.35", POD, ":v1.35", "@sha256:35");
+    expect(NULL);
 }
 
 TEST(the_folder_of_static_pods)

@@ -46,6 +46,7 @@ static void forget_scv(struct node_copy *t)
     t->scv = t->damaged = false;
     t->there = t->healthy = t->held = t->in_mig_mode = 0;
     t->n_holders = 0;
+    t->isolation = 0;
     t->links.known = false;
 }
 
@@ -84,15 +85,18 @@ static void take_scv(struct node_copy *t, int node, const struct scv *scv, uint6
                 t->in_mig_mode |= bit_of(node, scv->cards[k].id);
     }
     take_links(&t->links, scv);
+    t->isolation = scv->isolation;
     for (size_t h = 0; h < scv->n_held && t->n_holders < CARDS; h++) {
         const struct scv_held *held = &scv->held[h];
         struct holder *holder = &t->holders[t->n_holders++];
         snprintf(holder->pod, sizeof holder->pod, "%.*s", SPAN_ARG(held->pod));
         holder->devices = (int)held->units;
+        holder->cards = 0;
         for (size_t u = 0; u < held->n_uuids; u++)
             for (size_t i = 0; i < scv->n_cards; i++)
                 if (span_eq(held->uuids[u], scv->cards[i].uuid))
-                    t->held |= bit_of(node, scv->cards[i].id);
+                    holder->cards |= bit_of(node, scv->cards[i].id);
+        t->held |= holder->cards;
     }
 }
 
@@ -158,7 +162,7 @@ static void end_list(struct delivered *d, const struct core_input *in, int64_t n
         b->decides = b->asked_ms <= b->last_ms + PAUSE_MS;
         b->last_ms = now_ms;
     }
-    for (int node = 0; node < NODES; node++) {
+    for (int node = 0; node < ALL_NODES; node++) {
         struct node_copy *t = &d->nodes[node];
         if (in->kind == CORE_SCVS && t->scv_run != in->run)
             forget_scv(t);
@@ -193,7 +197,7 @@ void delivered_check_heartbeats(struct delivered *d, const struct core_input *in
                   in->run == d->runs[CORE_LEASES] && b->decides;
     if (in->type == CORE_OBJECT || in->type == CORE_WATCH_PROGRESS || b->broken)
         return;
-    for (int node = 0; node < NODES; node++) {
+    for (int node = 0; node < ALL_NODES; node++) {
         struct node_copy *t = &d->nodes[node];
         int64_t from = t->renewed_ms > b->since_ms ? t->renewed_ms : b->since_ms;
         bool watched = b->watched && b->came_ms && b->steady_ms <= t->renewed_ms &&
@@ -212,9 +216,9 @@ int64_t delivered_mib(const struct node_copy *n, int card)
     return n->there & bit(card) ? n->mib[card] : -1;
 }
 
-unsigned delivered_available(const struct node_copy *n)
+unsigned delivered_available(const struct node_copy *n, unsigned given_back)
 {
-    return n->there & n->healthy & ~n->in_mig_mode & ~n->held &
+    return n->there & n->healthy & ~n->in_mig_mode & ~(n->held & ~given_back) &
            ~(n->list ? n->listed : 0);
 }
 

@@ -60,12 +60,13 @@ void evictions_rejected(struct world *w, struct replica *r, const struct pod *po
     cleanup_arena struct arena a = {0};
     struct request request;
     struct request_rules rules = ledger_rules(ledger_settings(core_ledger(r->core)));
-    struct span names[NODES];
+    struct span names[ALL_NODES];
     size_t n = 0;
     if (request_of(pod, &rules, &a, &request, NULL) || pod->never_preempts)
         return;
     struct preemptor preemptor = {.pod = {&request, pod->priority, pod->meta.uid, NULL}};
-    for (int i = 0; i < NODES; i++) {
+    EACH_NODE(w, i)
+    {
         const struct ledger_node *node = replica_node(r, i);
         if (node && select_fit(node, &request) != FIT_NEVER &&
             preempt_could_help(&preemptor, node, &a))
@@ -78,7 +79,8 @@ void evictions_rejected(struct world *w, struct replica *r, const struct pod *po
         replica_input(w, leader, &in);
 }
 
-/* Does the pod certainly fit when all that leave have left? */
+/* Does the pod certainly fit when all that leave have left? Not beside a pod of nvidia.com/gpu: its
+ * cards may be those that become free. */
 static bool fits_already(const struct replica *by, const struct preemption *p,
                          const struct ledger_pod *pod, const struct ledger_node *node)
 {
@@ -87,7 +89,14 @@ static bool fits_already(const struct replica *by, const struct preemption *p,
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         if (m->pod != pod)
             return false; /* it may need the same cards */
-    if (node->reserved)
+    for (const struct ledger_pod *q = node->pods; q; q = q->next)
+        if (q->request->devices || q->request->kind == REQUEST_DEVICES)
+            return false;
+    if (node->reserved ||
+        (r->percent && r->cards > 1) || /* not judged: cards of one size */
+        (r->isolation &&
+         !(r->isolation &
+           oracle_enforces(by->delivered.nodes[oracle_index(node->name.p)].isolation))))
         return false;
     for (uint32_t c = 0; c < node->n_cards; c++) {
         const struct card *card = &node->cards[c];
@@ -104,12 +113,12 @@ static bool fits_already(const struct replica *by, const struct preemption *p,
             empty = false;
         }
         bool suits = card->state == CARD_AVAILABLE &&
-                     card->total_mib >= r->mib_per_card &&
-                     request_accepts_card(r, card->model, card_profile(card),
-                                          card_clock_mhz(card));
-        if (suits && (r->kind == REQUEST_CARDS
-                          ? empty && !card->withheld_mib
-                          : left >= r->mib_per_card && (!r->core || core <= 100)))
+                     card->total_mib >= oracle_part(r, card->total_mib) &&
+                     request_accepts_card(r, card->kind);
+        if (suits &&
+            (r->kind == REQUEST_CARDS
+                 ? empty && !card->withheld_mib
+                 : left >= oracle_part(r, card->total_mib) && (!r->core || core <= 100)))
             bits |= 1u << oracle_card(oracle_index(node->name.p), card->index);
     }
     return oracle_connects(&by->delivered.nodes[oracle_index(node->name.p)].links, bits,
@@ -169,7 +178,7 @@ void evictions_answered(struct world *w, struct replica *r, const struct core_ou
 void evictions_before(struct world *w, const struct replica *r)
 {
     w->n_kept = 0;
-    for (int i = 0; w->preempts && i < NODES; i++) {
+    for (int i = w->first_node; w->preempts && i < w->end_node; i++) {
         const struct ledger_node *node = replica_node(r, i);
         const struct ledger_nomination *m = node ? node->nominated : NULL;
         for (; m; m = m->next)
@@ -185,7 +194,9 @@ void evictions_before(struct world *w, const struct replica *r)
                 k->node = i;
                 k->card = node->cards[c].index;
                 k->priority = q->priority;
-                k->mib = q->request->kind == REQUEST_CARDS ? 0 : q->request->mib_per_card;
+                k->mib = q->request->kind == REQUEST_CARDS
+                             ? 0
+                             : oracle_part(q->request, node->cards[c].total_mib);
             }
     }
 }

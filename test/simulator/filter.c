@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/sim.h"
 
+#include "extender/tried.h"
+
 #include <string.h>
 
 #include "extender/gang_minimum.h"
@@ -107,8 +109,10 @@ enum core_reserve_outcome core_driver_reserve(struct core_driver *d,
                                        .priority = wanted->priority,
                                        .requests = wanted->requests,
                                        .gang = wanted->gang,
+                                       .scheduler = wanted->scheduler,
                                        .nodes = wanted->nodes,
-                                       .n_nodes = wanted->n});
+                                       .n_nodes = wanted->n,
+                                       .n_last = wanted->n_last});
     cleanup_free struct core_output *o = steal(&w->reserved);
     w->reserve = o->reserve;
     w->stats.gangs_held += o->reserve == CORE_RESERVE_GANG_WAITS;
@@ -121,10 +125,11 @@ enum core_reserve_outcome core_driver_reserve(struct core_driver *d,
 }
 
 /* Gangs whose name begins with b have the policy basic. */
-uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
+int gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang,
+                    uint32_t *minimum, struct err *err)
 {
     const struct core_driver *d = (const struct core_driver *)g;
-    (void)ns;
+    (void)ns, (void)err;
     if (chance(d->w, 100)) {
         d->w->stats.gang_waits++;
         if (chance(d->w, 100)) /* the lease may lapse meanwhile */
@@ -133,7 +138,8 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
     }
     wait_until_up(d);
     cleanup_free char *name = xmemdup0(gang->name.p, gang->name.n);
-    return *name == 'b' ? 1 : gangs_minimum(name);
+    *minimum = *name == 'b' ? 1 : gangs_minimum(d->w, name);
+    return 0;
 }
 
 /* The status; 0: the replica has crashed. */
@@ -149,29 +155,32 @@ static unsigned answer(struct world *w, struct replica *r, struct span body,
                                         .gangs = (struct gang_minimum *)&d};
     w->filter = &d;
     struct verbs *verbs = verbs_new(&config);
+    struct tried *none = verbs->tried, *tried = r->tried;
+    verbs->tried = tried;
     unsigned status = filter_answer(&(struct verb_call){
         .verbs = verbs, .body = body, .source = source, .reply = reply});
+    verbs->tried = none;
     verbs_free(verbs);
     w->filter = d.outer;
     if (!has_crashed(&d))
         return status;
+    tried_free(tried);
     core_free(d.core);
     return 0;
 }
 
 /* The network between the replicas may lose the answer. */
-unsigned forward_verb(struct forward *f, const char *verb, const char *header,
-                      const char *address, struct span body, int64_t timeout_ms,
+unsigned forward_verb(struct forward *f, const struct forward_call *call,
                       struct buf *reply, bool *sent, struct err *err)
 {
     const struct core_driver *d = (const struct core_driver *)f;
     struct world *w = d->w;
-    int to = replica_at(span_of(address));
-    (void)verb, (void)header, (void)timeout_ms;
+    int to = replica_at(span_of(call->address));
     *sent = to < w->n_replicas && to != d->r->id &&
             w->apart_until[d->r->id][to] <= w->now_ms && replica_up(w, &w->replicas[to]);
     err_set(err, ERR_UNAVAILABLE, "no answer");
-    unsigned status = *sent ? answer(w, &w->replicas[to], body, VERB_REPLICA, reply) : 0;
+    unsigned status =
+        *sent ? answer(w, &w->replicas[to], call->body, VERB_REPLICA, reply) : 0;
     wait_until_up(d);
     return chance(w, w->weather.lose_reply) ? 0 : status;
 }
@@ -213,10 +222,41 @@ static bool has_cards(const struct world *w, const char *uid)
     return false;
 }
 
+/* Sends the body of a call; the result is that of filter_call. */
+static int send_call(struct world *w, struct replica *asked, const char *uid,
+                     const struct buf *body, bool reservable)
+{
+    cleanup_buf struct buf reply = {0};
+    w->reserve = CORE_RESERVE_NOT_NOW;
+    *w->refusal = '\0';
+    if (answer(w, asked, buf_span(body), VERB_SCHEDULER, &reply) != 200)
+        return -2;
+    json_t *root = json_loadb(reply.p, reply.n, 0, NULL);
+    json_t *first = json_array_get(json_object_get(root, "NodeNames"), 0);
+    /* A plain pod of nvidia.com/gpu passes on the nodes x0, x1 ..., which nobody knows here. */
+    int node = first && *json_string_value(first) == 'x'
+                   ? -2
+                   : oracle_index(json_string_value(first));
+    static const char *const maps[] = {"FailedNodes", "FailedAndUnresolvableNodes"};
+    for (size_t i = 0; i < ARRAY_LEN(maps) && !*w->refusal; i++) {
+        void *at = json_object_iter(json_object_get(root, maps[i]));
+        const char *text = at ? json_string_value(json_object_iter_value(at)) : NULL;
+        snprintf(w->refusal, sizeof w->refusal, "%s", text ? text : "");
+    }
+    json_decref(root);
+    bool in_gang = strstr(body->p, "pod-group\":\"g");
+    bool bare = node >= 0 && reservable && w->reserve != CORE_RESERVE_PROMISED &&
+                !has_cards(w, uid);
+    w->stats.unreserved += bare && !in_gang;
+    if (bare && in_gang)
+        violated(w, "%s, a member of a gang, gets a node and no reservation", uid);
+    return node;
+}
+
 int filter_call(struct world *w, struct replica *asked, const char *uid, struct span pod,
                 bool reservable)
 {
-    cleanup_buf struct buf body = {0}, reply = {0};
+    cleanup_buf struct buf body = {0};
     buf_printf(&body, "{\"Pod\":%.*s,\"NodeNames\":[", SPAN_ARG(pod));
     for (int i = 0; i < (w->samples ? NODES / 2 : NODES); i++)
         buf_printf(&body, "%s\"%s\"", i ? "," : "",
@@ -226,18 +266,16 @@ int filter_call(struct world *w, struct replica *asked, const char *uid, struct 
     buf_adds(&body, "]}");
     if (w->samples)
         w->offered_from = any(w, NODES);
-    w->reserve = CORE_RESERVE_NOT_NOW;
-    if (answer(w, asked, buf_span(&body), VERB_SCHEDULER, &reply) != 200)
-        return -2;
-    json_t *root = json_loadb(reply.p, reply.n, 0, NULL);
-    json_t *first = json_array_get(json_object_get(root, "NodeNames"), 0);
-    int node = oracle_index(json_string_value(first));
-    json_decref(root);
-    bool in_gang = strstr(body.p, "pod-group\":\"g");
-    bool bare = node >= 0 && reservable && w->reserve != CORE_RESERVE_PROMISED &&
-                !has_cards(w, uid);
-    w->stats.unreserved += bare && !in_gang;
-    if (bare && in_gang)
-        violated(w, "%s, a member of a gang, gets a node and no reservation", uid);
-    return node;
+    return send_call(w, asked, uid, &body, reservable);
+}
+
+int filter_call_on(struct world *w, struct replica *asked, const char *uid,
+                   struct span pod, bool reservable, const int *nodes, size_t n)
+{
+    cleanup_buf struct buf body = {0};
+    buf_printf(&body, "{\"Pod\":%.*s,\"NodeNames\":[", SPAN_ARG(pod));
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&body, "%s\"%s\"", i ? "," : "", node_names[nodes[i]]);
+    buf_adds(&body, "]}");
+    return send_call(w, asked, uid, &body, reservable);
 }

@@ -50,14 +50,16 @@ static bool give(const struct world *w, struct oracle_pod *p, json_t *pod)
     }
     if (!notes.exact || !notes.valid || notes.bits & ~bits ||
         (p->raw_cards && (p->raw_mem || notes.n != p->raw_cards)) ||
-        (p->raw_mem && sum > p->raw_mem))
+        (p->raw_mem && sum > p->raw_mem) ||
+        (p->raw_slots && sum > p->ask.mib * p->ask.cards))
         return false;
     int64_t even = (p->raw_mem + notes.n - 1) / notes.n;
     for (int i = 0; i < notes.n; i++) {
         int card = notes.card[i];
         int64_t units = notes.units[card];
-        p->given_mib[card] =
-            p->raw_cards ? 0 : (units > even || sum ? units : even) * 1024;
+        p->given_mib[card] = p->raw_cards   ? 0
+                             : p->raw_slots ? p->ask.mib
+                                            : (units > even || sum ? units : even) * 1024;
     }
     p->given = bits;
     return true;
@@ -106,12 +108,14 @@ void kubelet_add_list(struct world *w, struct buf *body, int node)
                    "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":\"c\","
                    "\"resource\":\"%s\",\"units\":%lld,\"cards\":[",
                    comma, p->name,
-                   p->held ? "nvidia.com/gpu"
-                   : whole ? "aliyun.com/gpu-count"
-                           : "aliyun.com/gpu-mem",
-                   (long long)(p->held ? p->devices
-                               : whole ? p->raw_cards
-                                       : p->raw_mem));
+                   p->held        ? "nvidia.com/gpu"
+                   : whole        ? "aliyun.com/gpu-count"
+                   : p->raw_slots ? "aliyun.com/gpu-share"
+                                  : "aliyun.com/gpu-mem",
+                   (long long)(p->held        ? p->devices
+                               : whole        ? p->raw_cards
+                               : p->raw_slots ? p->raw_slots
+                                              : p->raw_mem));
         comma = "";
         for (int card = 0; card < oracle_cards(node); card++)
             if (cards & 1u << card) {

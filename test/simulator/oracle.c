@@ -14,27 +14,62 @@
 
 /* -- nodes and cards -- */
 
-static const int64_t sizes[NODES][CARDS] = {
+/* Each node of a yard has as many equal cards; yard.c makes some of them unhealthy. */
+#define YARD_CARDS                                                                       \
+    {                                                                                    \
+        16276, 16276, 16276, 16276, 16276, 16276, 16276, 16276                           \
+    }
+
+static const int64_t sizes[ALL_NODES][CARDS] = {
     {16276},
     {16276, 16276, 8138, 8138},
     {12196, 22919, 16276, 8192},
     {24576, 24576, 24576},
+    YARD_CARDS,
+    YARD_CARDS,
+    YARD_CARDS,
+    YARD_CARDS,
+    YARD_CARDS,
+    YARD_CARDS,
 };
 
 /* By card: T is a T4, V a V100, M an instance of a card in MIG mode. */
-static const char *const kinds[NODES] = {"T", "TTMM", "VVTM", "VVT"};
+static const char *const kinds[ALL_NODES] = {
+    "T",        "TTMM",     "VVTM",     "VVT",      "TTTTTTTT",
+    "TTTTTTTT", "TTTTTTTT", "TTTTTTTT", "TTTTTTTT", "TTTTTTTT"};
 
 /* The rows of each node, as indexes of the words. */
 const char *const oracle_links[] = {"SYS", "NODE", "PHB", "PXB",
                                     "PIX", "NV1",  "NV2", NULL};
-static const char *const connections[NODES] = {NULL, NULL,
-                                               "-601"
-                                               "6-20"
-                                               "02-4"
-                                               "104-",
-                                               "-25"
-                                               "2-0"
-                                               "50-"};
+static const char *const connections[ALL_NODES] = {NULL, NULL,
+                                                   "-601"
+                                                   "6-20"
+                                                   "02-4"
+                                                   "104-",
+                                                   "-25"
+                                                   "2-0"
+                                                   "50-"};
+
+const char *const oracle_enforcers[] = {"driver", "library", "mps"};
+
+/* A writer without the list is of version 1.0, which has all but the driver. */
+uint8_t oracle_enforces(uint8_t listed)
+{
+    return listed & SCV_ISOLATION_KNOWN ? listed
+                                        : SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
+}
+
+/* What the word asks for, one of which suffices; -1: not a word. */
+static int isolation_bits(const char *word)
+{
+    return !word || !strcmp(word, "none") ? 0
+           : !strcmp(word, "driver")      ? SCV_ISOLATION_DRIVER
+           : !strcmp(word, "limit")       ? SCV_ISOLATION_DRIVER | SCV_ISOLATION_LIBRARY
+           : !strcmp(word, "mps")         ? SCV_ISOLATION_MPS
+           : !strcmp(word, "limit-env") || !strcmp(word, "limit-file")
+               ? SCV_ISOLATION_LIBRARY
+               : -1;
+}
 
 int oracle_cards(int node)
 {
@@ -149,7 +184,7 @@ int64_t oracle_card_mib(const struct world *w, int node, int card)
 
 int oracle_index(const char *name)
 {
-    for (int i = 0; name && i < NODES; i++)
+    for (int i = 0; name && i < ALL_NODES; i++)
         if (!strcmp(name, node_names[i]))
             return i;
     return -1;
@@ -220,6 +255,34 @@ static bool splits(json_t *pod, int64_t k)
     return even;
 }
 
+/* gpushare/memory: MiB, or a percentage below 0; 0: absent or invalid. */
+static int64_t memory_of(const char *text)
+{
+    char *end;
+    long n = text ? strtol(text, &end, 10) : 0;
+    return n < 1                           ? 0
+           : !strcmp(end, "Gi")            ? n * 1024
+           : !strcmp(end, "Mi")            ? n
+           : !strcmp(end, "%") && n <= 100 ? -n
+                                           : 0;
+}
+
+/* How many slots each container with slots has; -1: not all as many. */
+static int64_t slots_of(json_t *pod)
+{
+    static const char *const lists[] = {"spec.initContainers", "spec.containers"};
+    int64_t each = 0;
+    size_t i;
+    json_t *c;
+    for (size_t k = 0; k < ARRAY_LEN(lists); k++)
+        json_array_foreach(sim_jsonx_at(pod, lists[k]), i, c)
+        {
+            int64_t n = limit(c, "aliyun.com/gpu-share");
+            each = n && each && n != each ? -1 : n && !each ? n : each;
+        }
+    return each;
+}
+
 /* The request by limits or labels. */
 static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
 {
@@ -233,6 +296,10 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     const char *place = text_in(pod, ANNOTATIONS, "gpushare/placement");
     const char *link = text_in(pod, ANNOTATIONS, "gpushare/min-link");
     const char *topology = text_in(pod, ANNOTATIONS, "gpushare/topology");
+    int isolation = isolation_bits(text_in(pod, ANNOTATIONS, "gpushare/isolation"));
+    const char *gang = text_in(pod, LABELS, "scheduling.x-k8s.io/pod-group");
+    const char *minimum = text_in(pod, ANNOTATIONS, "gpushare/gang-minimum");
+    bool bound = sim_jsonx_at(pod, "spec.nodeName");
     int least = link ? !strcmp(link, "NV") ? ORACLE_NV : ORACLE_NV - 1 : 0;
     while (link && least && least < ORACLE_NV && strcmp(link, oracle_links[least]) != 0)
         least--;
@@ -243,27 +310,49 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     p->raw_mem = total(pod, "aliyun.com/gpu-mem");
     p->raw_cards = total(pod, "aliyun.com/gpu-count");
     p->raw_core = total(pod, "aliyun.com/gpu-core.percentage");
+    p->raw_slots = total(pod, "aliyun.com/gpu-share");
     p->devices = (int)total(pod, "nvidia.com/gpu");
-    p->labeled = !p->raw_mem && !p->raw_cards && !p->devices;
+    p->labeled = !p->raw_mem && !p->raw_cards && !p->devices && !p->raw_slots;
+    const char *memory = text_in(pod, ANNOTATIONS, "gpushare/memory");
+    int64_t part = memory_of(memory), each = slots_of(pod);
+    int64_t at_once = each > 0 ? p->raw_slots / each : 1; /* containers */
     snprintf(ask.models, sizeof ask.models, "%s", models ? models : "");
     ask.clock = clock > 0 ? (int32_t)clock : 0;
     ask.nothing = p->labeled && !n && !mib && !ask.clock;
     /* Labels beside limits must not request more, and every value must be well-formed. */
-    int64_t cards = p->raw_cards ? p->raw_cards : p->devices ? p->devices : k;
+    int64_t cards = p->raw_cards   ? p->raw_cards
+                    : p->devices   ? p->devices
+                    : p->raw_slots ? each
+                                   : k;
     ask.invalid =
         !ask.nothing &&
-        ((p->raw_mem > 0) + (p->raw_cards > 0) + (p->devices > 0) > 1 || n < 0 ||
-         mib < 0 || clock < 0 || (models && !models[strspn(models, " ,")]) ||
+        ((p->raw_mem > 0) + (p->raw_cards > 0) + (p->devices > 0) + (p->raw_slots > 0) >
+             1 ||
+         (memory && !p->raw_slots && !bound) ||
+         (p->raw_slots &&
+          (each < 1 || !part || (part > 0 && part < at_once) || mib || k < 0 ||
+           ((label || note) && k != each) || p->raw_core > 100 * each)) ||
+         (each > 0 && !splits(pod, each)) || n < 0 || mib < 0 || clock < 0 ||
+         (models && !models[strspn(models, " ,")]) ||
          (link && (!least || p->devices > 1)) ||
          (topology && strcmp(topology, "none") && strcmp(topology, "gang")) ||
+         (!bound && (isolation < 0 || number(minimum) < 0 ||
+                     (!gang && (topology && !strcmp(topology, "gang"))))) ||
          (!p->devices && place && strcmp(place, "binpack") && strcmp(place, "spread")) ||
-         (p->raw_core && (!p->raw_mem || (k > 0 && p->raw_core > 100 * k))) ||
+         (p->raw_core && !p->raw_slots &&
+          (!p->raw_mem || (k > 0 && p->raw_core > 100 * k))) ||
          (p->raw_mem && (k < 0 || !splits(pod, k) || mib > p->raw_mem / k * 1024)) ||
          (!p->labeled && n && n != cards));
     k = ask.invalid ? 1 : k;
     ask.whole = p->raw_cards > 0;
     ask.cards = p->raw_cards ? (int32_t)p->raw_cards : p->raw_mem ? (int32_t)k : 0;
     ask.mib = p->raw_mem / k * 1024;
+    if (p->raw_slots && !ask.invalid) {
+        ask.cards = (int32_t)each;
+        ask.slots = (int32_t)at_once;
+        ask.mib = part > 0 ? part : 0;
+        ask.percent = part < 0 ? (int32_t)-part : 0;
+    }
     if (p->labeled && !ask.invalid && !ask.nothing) {
         ask.cards = n ? (int32_t)n : 1;
         ask.mib = mib;
@@ -271,7 +360,9 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     }
     ask.min_link = ask.cards > 1 ? (uint8_t)least : 0;
     ask.least = !p->labeled && !p->raw_mem ? mib : 0;
-    ask.units = (ask.mib + 1023) / 1024;
+    if (isolation > 0 && ask.cards && !ask.whole) /* memory, of whatever form */
+        ask.isolation = (uint8_t)isolation;
+    ask.units = ask.slots ? ask.mib : (ask.mib + 1023) / 1024;
     return ask;
 }
 
@@ -328,6 +419,20 @@ void oracle_free(struct world *w)
 {
     api_watch_free(w->pod_watch);
     oracle_free_pods(w->pods);
+}
+
+static uint64_t ended_hash(int node, const char *name)
+{
+    return hash_bytes((uint64_t)node, name, strlen(name));
+}
+
+bool oracle_has_ended(const struct world *w, int node, const char *name)
+{
+    uint64_t hash = ended_hash(node, name);
+    for (size_t i = 0; i < w->n_ended; i++)
+        if (w->ended[i] == hash)
+            return true;
+    return false;
 }
 
 struct oracle_pod *oracle_find(const struct world *w, const char *uid)
@@ -427,7 +532,12 @@ int64_t oracle_pod_mib(const struct oracle_pod *p)
 
 bool oracle_limited(const struct oracle_pod *p)
 {
-    return p->raw_mem || p->raw_cards;
+    return p->raw_mem || p->raw_cards || p->raw_slots;
+}
+
+int64_t oracle_part(const struct request *r, int64_t size)
+{
+    return r->percent ? size * r->percent / 100 : r->mib_per_card;
 }
 
 bool oracle_is_vague(const struct oracle_pod *p)
@@ -476,8 +586,9 @@ bool oracle_fits(const struct world *w, const struct oracle_pod *p, int node, in
     struct oracle_sum sum = oracle_sum(w, node, card);
     if (p->ask.whole)
         return !sum.whole && !sum.shared;
-    return p->ask.mib <=
-           (sum.whole && sum.mib < sizes[node][card] ? 0 : sizes[node][card] - sum.mib);
+    int64_t size = sizes[node][card];
+    return (p->ask.percent ? size * p->ask.percent / 100 : p->ask.mib) <=
+           (sum.whole && sum.mib < size ? 0 : size - sum.mib);
 }
 
 static void check_sum(struct world *w, const struct oracle_sum *sum, int64_t mib,
@@ -516,8 +627,9 @@ void oracle_promised(struct world *w, const struct replica *r,
     /* The replica may know an older version of the pod itself. check_promise checks the
      * Binding when it is applied. */
     bool whole = pod->request->kind == REQUEST_CARDS;
-    struct oracle_sum sum = {
-        .mib = whole ? 0 : pod->request->mib_per_card, .whole = whole, .shared = !whole};
+    struct oracle_sum sum = {.mib = whole ? 0 : oracle_part(pod->request, mib),
+                             .whole = whole,
+                             .shared = !whole};
     EACH_POD(w, p)
     if (strcmp(p->uid, pod->uid.p) != 0)
         oracle_add(&sum, p,
@@ -598,22 +710,31 @@ void oracle_sent(struct world *w, const struct replica *r, const char *uid,
 /* -- changes -- */
 
 /* Do the annotations of the Binding match this version of the request? */
-static bool is_answer(const struct oracle_pod *p, json_t *pod)
+static bool is_answer(struct oracle_pod *p, json_t *pod)
 {
     int node = oracle_index(p->node);
-    const struct oracle_ask *ask = &p->ask;
+    struct oracle_ask settled = p->ask, *ask = &settled;
     const char *units = oracle_note(pod, KEY_POD), *exact = oracle_note(pod, KEY_MEMORY);
+    if (ask->percent) /* so many MiB of each card, which had one size when it was bound */
+        ask->mib = ask->units = exact ? strtoll(exact, NULL, 10) : -1;
     cleanup_free char *record = ask->whole
                                     ? xasprintf("whole %s", p->uid)
                                     : xasprintf("%lld %s", (long long)ask->mib, p->uid);
     bool good = !ask->invalid && !ask->nothing && p->n_cards == ask->cards && units;
     good = good && (ask->whole || strtoll(units, NULL, 10) == ask->units * ask->cards);
-    if (p->labeled && exact)
-        good = good && !strcmp(exact, record);
-    good = good && (!ask->min_link || p->narrowest >= ask->min_link);
+    if ((p->labeled && exact) || ask->slots)
+        good = good && exact && !strcmp(exact, record);
+    for (int i = 0; ask->percent && good && i < p->n_cards; i++) {
+        int64_t size = sizes[node][p->card[i] % CARDS], percent = ask->percent;
+        good = ask->mib == size * percent / 100 || ask->mib == size / 2 * percent / 100;
+    }
+    good = good && (!ask->min_link || p->narrowest >= ask->min_link) &&
+           (!ask->isolation || p->enforced & ask->isolation);
     for (int i = 0; good && i < p->n_cards; i++)
         good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
                oracle_card_matches(p, node, p->card[i]);
+    if (good)
+        p->ask = settled;
     return good;
 }
 
@@ -632,13 +753,20 @@ static void check_promise(struct world *w, struct oracle_pod *p, json_t *pod)
     if (!good)
         violated(w,
                  "pod %s is bound to %s with %d cards, which matches no version of its "
-                 "request (now: %d cards, %lld MiB on each, %s, %d MHz%s)",
+                 "request (now: %d cards, %lld MiB on each, %s, %d MHz, isolation %x%s)",
                  p->uid, p->node, p->n_cards, p->ask.cards, (long long)p->ask.mib,
-                 p->ask.models, p->ask.clock, p->ask.invalid ? ", invalid" : "");
+                 p->ask.models, p->ask.clock, p->ask.isolation,
+                 p->ask.invalid ? ", invalid" : "");
+    w->stats.isolated += p->ask.isolation != 0;
     for (int i = 0; i < p->n_cards; i++)
         bits |= 1u << (p->card[i] & 31);
     if (!notes.allocated || !notes.valid || notes.bits & ~bits)
         violated(w, "pod %s has an invalid allocation, or one of other cards", p->uid);
+    for (int i = 0; i < p->n_cards && p->ask.slots; i++)
+        if (notes.units[p->card[i] % CARDS] > p->ask.mib)
+            violated(w, "pod %s: its containers have more than the pod", p->uid);
+    w->stats.slots += p->ask.slots != 0;
+    w->stats.percent += p->ask.percent != 0;
 }
 
 static void see(struct world *w, json_t *pod)
@@ -658,11 +786,17 @@ static void see(struct world *w, json_t *pod)
     update_ask(p, known, pod);
     snprintf(p->resource_version, sizeof p->resource_version, "%s",
              sim_jsonx_str(pod, "metadata.resourceVersion"));
+    bool was_over = p->over;
     p->over = !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed");
+    if (p->over && !was_over && p->node) {
+        MEM_GROW(w->ended, w->ended_cap, w->n_ended + 1);
+        w->ended[w->n_ended++] = ended_hash(oracle_index(p->node), p->name);
+    }
     p->deleting = sim_jsonx_at(pod, "metadata.deletionTimestamp");
     p->priority = sim_jsonx_int(pod, "spec.priority", 0);
     p->never_preempts = sim_jsonx_at(pod, "spec.preemptionPolicy");
     p->daemon = sim_jsonx_at(pod, "metadata.ownerReferences");
+    p->terms = terms_read(pod);
     if (p->node && (!node || strcmp(p->node, node) != 0))
         violated(w, "pod %s moved from %s to %s", p->uid, p->node,
                  node ? node : "nowhere");
@@ -716,6 +850,9 @@ void oracle_update(struct world *w)
             see(w, pod);
         else if (strcmp(type, "BOOKMARK") != 0)
             violated(w, "the oracle lost its watch: %s", type);
+        const char *phase = sim_jsonx_str(pod, "status.phase");
+        if (w->yard && (!strcmp(type, "DELETED") || *phase == 'S' || *phase == 'F'))
+            queue_freed(w); /* it takes no port any more */
     }
 }
 

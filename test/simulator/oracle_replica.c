@@ -279,20 +279,39 @@ static void compare_amount(struct world *w, const struct replica *r,
 
 /* -- at rest -- */
 
-/* Cards of other device plugins: those in the podList, and all that are left if the kubelet
- * needs them for pods that have none yet. */
-static unsigned away(const struct world *w, int node)
+/* Cards of other device plugins. */
+struct away {
+    unsigned bits;  /* in the podList, or needed by the kubelet in any case */
+    unsigned empty; /* of the others: full cards without a promise */
+    int claimed;    /* cards for pods that have none yet */
+    bool unclear;   /* it depends on unclear promises */
+};
+
+/* If the kubelet needs all cards that are left, or all without a promise, these are away. */
+static struct away away(const struct world *w, int node)
 {
-    unsigned all = 0, bits = w->listed[node];
-    int claimed = 0;
-    EACH_POD(w, p)
-    if (oracle_index(p->node) == node && !p->over && !p->shown)
-        claimed += p->devices;
+    struct away a = {.bits = w->listed[node]};
+    unsigned left = 0, promised = 0;
     for (int card = 0; card < oracle_cards(node); card++)
-        if (oracle_available(w, node, card) && !(bits & 1u << card) &&
+        if (oracle_available(w, node, card) && !(a.bits & 1u << card) &&
             !*oracle_profile(node, card))
-            all |= 1u << card;
-    return claimed && claimed >= __builtin_popcount(all) ? bits | all : bits;
+            left |= 1u << card;
+    EACH_POD(w, p)
+    {
+        if (oracle_index(p->node) != node || p->over)
+            continue;
+        a.claimed += p->shown ? 0 : p->devices;
+        a.unclear |= oracle_is_vague(p) || is_unclear(w, p);
+        for (int card = 0; card < oracle_cards(node); card++)
+            promised |= oracle_holds(p, node, card) >= 0 ? 1u << card : 0;
+    }
+    a.empty = left & ~promised;
+    if (a.claimed && a.claimed >= __builtin_popcount(a.empty)) {
+        a.bits |= a.claimed >= __builtin_popcount(left) ? left : a.empty;
+        a.empty = 0;
+    }
+    a.unclear &= a.claimed && a.claimed < __builtin_popcount(left);
+    return a;
 }
 
 static bool fits(const struct world *w, const struct oracle_pod *p, int node)
@@ -308,12 +327,24 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
         return false; /* its amount depends on when a replica first saw it */
     if (p->devices)
         return oracle_devices_left(w, p, node, NULL) >= p->devices;
+    if (p->ask.isolation && !(p->ask.isolation & oracle_enforces(w->isolation[node])))
+        return false;
+    struct away a = away(w, node);
     for (int card = 0; card < oracle_cards(node); card++)
-        if (oracle_available(w, node, card) && !(away(w, node) & 1u << card) &&
+        if (oracle_available(w, node, card) && !(a.bits & 1u << card) &&
             oracle_card_matches(p, node, card) && oracle_fits(w, p, node, card) &&
             (!p->raw_core ||
              oracle_sum(w, node, card).core + p->raw_core / p->ask.cards <= 100))
             bits |= 1u << card;
+    if (p->ask.percent && p->ask.cards > 1)
+        return false; /* which of them have one size is not judged */
+    int spare = __builtin_popcount(a.empty) - a.claimed;
+    int beyond =
+        a.claimed ? __builtin_popcount(bits & a.empty) - (spare > 0 ? spare : 0) : 0;
+    if (beyond > 0 && __builtin_popcount(bits) - beyond < p->ask.cards)
+        return false;
+    if (beyond > 0 && spare < p->ask.cards && p->ask.min_link)
+        return false; /* which of them are left is not judged */
     return oracle_connects(&w->links[node], bits, p->ask.cards, p->ask.min_link);
 }
 
@@ -335,8 +366,10 @@ static void compare_request(struct world *w, const struct replica *r,
     const struct request *has = mine->request;
     bool same = has->kind == want && ask->invalid == (mine->invalid_reason != NULL);
     if (want == REQUEST_MEMORY)
-        same = same && has->mib_per_card == ask->mib &&
-               has->core * (int64_t)has->cards == p->raw_core;
+        same =
+            same && has->mib_per_card == ask->mib && (int32_t)has->slots == ask->slots &&
+            (int32_t)has->percent == ask->percent && has->isolation == ask->isolation &&
+            has->core * (int64_t)has->cards == p->raw_core;
     if (want == REQUEST_MEMORY || want == REQUEST_CARDS)
         same = same && (int32_t)has->cards == ask->cards &&
                has->min_link == (ask->min_link ? ask->min_link + 1 : 0);
@@ -402,13 +435,15 @@ static void compare(struct world *w, const struct replica *r)
         violated(w, "r%d is not ready at rest: %s", r->id, err.msg);
     if (core_stats(r->core).binds_in_flight)
         violated(w, "r%d still has a bind in flight", r->id);
-    for (int node = 0; node < NODES; node++) {
+    EACH_NODE(w, node)
+    {
         const struct ledger_node *n = replica_node(r, node);
         if (n && n->state == NODE_STALE)
             violated(w, "at rest r%d still has a stale heartbeat of n%d", r->id, node);
-        for (int i = 0, card; n && i < (int)n->n_cards; i++)
+        struct away a = away(w, node);
+        for (int i = 0, card; n && !a.unclear && i < (int)n->n_cards; i++)
             if (oracle_available(w, node, card = oracle_card(node, n->cards[i].index)) &&
-                (n->cards[i].state == CARD_HELD) != (bool)(away(w, node) & 1u << card))
+                (n->cards[i].state == CARD_HELD) != (bool)(a.bits & 1u << card))
                 violated(w,
                          "r%d is wrong about GPU%d of n%d being held through "
                          "nvidia.com/gpu",
@@ -452,7 +487,7 @@ void oracle_settled(struct world *w)
     compare(w, r);
     plain_settled(w);
     EACH_POD(w, p)
-    for (int node = 0; oracle_pending(p) && node < NODES; node++)
+    for (int node = w->first_node; oracle_pending(p) && node < w->end_node; node++)
         if (fits(w, p, node) && !gangs_may_wait(w, p)) {
             explain(w, p, node);
             violated(w,

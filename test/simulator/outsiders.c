@@ -105,7 +105,7 @@ static void older_extender(struct world *w)
     while (p && card < oracle_cards(node) &&
            (!oracle_available(w, node, card) || !oracle_fits(w, p, node, card)))
         card++;
-    if (!p || card == oracle_cards(node) || p->ask.cards != 1)
+    if (!p || card == oracle_cards(node) || p->ask.cards != 1 || p->raw_slots)
         return;
     struct elder *e = xcalloc(1, sizeof *e);
     snprintf(e->name, sizeof e->name, "%s", p->name);
@@ -238,7 +238,7 @@ void outsiders_act(struct world *w)
     } else { /* another scheduler */
         struct oracle_pod *p = oracle_pick(w, false);
         cleanup_free char *name = p ? xstrdup(p->name) : NULL;
-        if (p)
+        if (p && !p->raw_slots) /* it would count on all cards of the node */
             outsiders_bind(w, name, any(w, NODES), NULL);
     }
 }

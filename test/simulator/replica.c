@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/sim.h"
 
+#include "extender/tried.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +46,12 @@ void replica_free(struct replica *r)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
         line_close(&r->lines[kind]);
-    if (!filter_keeps(r->world, r->core))
+    if (!filter_keeps(r->world, r->core)) {
         core_free(r->core);
+        tried_free(r->tried);
+    }
     r->core = NULL;
+    r->tried = NULL;
     evictions_forget(r);
     free(r->reserved);
     r->reserved = NULL;
@@ -96,6 +101,7 @@ void replica_crash(struct world *w, struct replica *r)
     replica_free(r);
     r->alive = false;
     r->epoch++;
+    barrier_crashed(w, r);
     forget_all(w, r);
     w->stats.crashes++;
 }
@@ -506,7 +512,12 @@ static void reply_later(struct world *w, struct sent_call *call, unsigned status
 /* The server applies a copy of the request, even if the replica has crashed. */
 struct copy {
     struct sent_call *call;
-    enum { ANSWER_NORMAL, ANSWER_ERROR_UNAPPLIED, ANSWER_ERROR_APPLIED } kind;
+    enum {
+        ANSWER_NORMAL,
+        ANSWER_ERROR_UNAPPLIED,
+        ANSWER_ERROR_APPLIED,
+        ANSWER_FORBIDDEN
+    } kind;
 };
 
 static void copy_free(void *arg)
@@ -530,7 +541,10 @@ static void on_server(struct world *w, void *arg)
     cleanup_arena struct arena a = {0};
     bool evicts = call->type == CORE_CALL_EVICT;
     bool by_budget = evicts && chance(w, 500);
-    if (!by_budget && c->kind != ANSWER_ERROR_UNAPPLIED) {
+    if (w->yard && call->type == CORE_CALL_BIND &&
+        w->yard->nodes[oracle_index(call->node)].refuses)
+        c->kind = ANSWER_FORBIDDEN;
+    if (!by_budget && c->kind != ANSWER_ERROR_UNAPPLIED && c->kind != ANSWER_FORBIDDEN) {
         struct span query = span_of(kube->path), path = span_cut(&query, '?');
         struct api_request req = {.method = kube->method,
                                   .path = arena_copy(&a, path).p,
@@ -546,6 +560,8 @@ static void on_server(struct world *w, void *arg)
         w->stats.applied += w->binding && reply.status == 201;
         w->stats.evicted += evicts && reply.status == 201;
         oracle_update(w);
+        if (w->yard && call->type == CORE_CALL_WAKEUP && reply.status == 200)
+            queue_woken(w);
         w->binding = NULL;
     }
     if (by_budget) { /* as kube-apiserver 1.37 does */
@@ -557,7 +573,7 @@ static void on_server(struct world *w, void *arg)
                               "\"DisruptionBudget\"}]},\"code\":429}");
     } else if (c->kind != ANSWER_NORMAL) {
         w->stats.refused++;
-        reply.status = ONE_OF(w, codes);
+        reply.status = c->kind == ANSWER_FORBIDDEN ? 403 : ONE_OF(w, codes);
         if (evicts && c->kind == ANSWER_ERROR_APPLIED)
             reply.status = 504; /* no server denies a request that it has applied */
         buf_clear(&reply.body);
@@ -667,10 +683,14 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     if (in->type == CORE_ANSWER && in->pod)
         oracle_answered(w, r, in->pod);
     evictions_before(w, r);
+    barrier_before(w, r, in);
     core_step(r->core, replica_time(w, r), in, &out);
     if (taken && in->kind == CORE_SCVS)
         oracle_scvs_delivered(w, r);
     delivered_check_heartbeats(&r->delivered, in);
+    w->bindings = 0;
+    STEP_EACH(struct core_output, o, &out)
+    w->bindings += o->type == CORE_CALL_BIND;
     STEP_EACH(struct core_output, o, &out)
     if (o->type == CORE_CALL_BIND)
         witness_bind(w, r, o);
@@ -678,6 +698,7 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         evictions_sent(w, r, o);
     else if (o->type == CORE_REPLY && o->code != ERR_NONE)
         oracle_bind_failed(w, r, scheduler_uid(w, o->token));
+    barrier_after(w, r, in, &out);
     if (w->decides)
         witness_reserve(w, r, in, &out);
     for (size_t i = 0; i < out.n_lines; i++) {
@@ -762,16 +783,28 @@ void replica_restart(struct world *w, struct replica *r)
     post(w, r, w->now_ms, on_stopped);
 }
 
+bool replicas_differ(const struct world *w)
+{
+    return w->seed % 4 == 1;
+}
+
 void replica_boot(struct world *w, struct replica *r)
 {
+    /* Below the outage of a restore. */
+    static const int64_t leases_ms[] = {5000, 8000, 6000};
+    size_t which = replicas_differ(w) ? ((size_t)r->id + r->epoch) % 3 : w->seed % 5 == 2;
     char identity[32], address[32];
     snprintf(identity, sizeof identity, "r%d-%llu", r->id, (unsigned long long)r->epoch);
     snprintf(address, sizeof address, "r%d:12345", r->id);
     struct core_settings settings = {
-        .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
+        /* Only a yard has Node objects. */
+        .ledger = {.unit_mib = 1024,
+                   .external_tolerance_mib = 1024,
+                   .require_node = w->yard != NULL},
         .identity = identity,
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",
+        .lease_ms = leases_ms[which],
         .node_grace_ms = GRACE_MS,
         .gang_wait_ms = GANG_WAIT_MS,
         .preempt_after_ms = w->preempts ? PREEMPT_AFTER_MS : 0,
@@ -780,6 +813,7 @@ void replica_boot(struct world *w, struct replica *r)
     trace(w, "r%d boots as %s", r->id, identity);
     r->core = core_new(&settings);
     core_advertise(r->core, address);
+    r->tried = tried_new();
     r->alive = true;
     r->was_leader = r->stopping = false;
     r->paused_until = r->watches_stall_until = r->lease_trouble_until = 0;

@@ -30,7 +30,7 @@ enum {
     TRIES = 10, /* pods in one scheduling round */
     AGAIN_MS = 100,
     KEPT_MS = 15000,
-    ATTEMPT_MS = 5100,
+    HELD_MS = 14000, /* an attempt: the leader may hold the bind */
 };
 
 /* A pod that kube-scheduler is busy with. */
@@ -63,8 +63,10 @@ const char *scheduler_uid(const struct world *w, uint64_t token)
 }
 
 /* It can be retried now. */
-static void take_ask(struct world *w, uint64_t token)
+static void take_ask(struct world *w, uint64_t token, bool bound)
 {
+    if (w->yard)
+        queue_answered(w, token, bound);
     for (struct ask **at = &w->asks, *a; (a = *at);) {
         if (a->token != token) {
             at = &a->next;
@@ -76,9 +78,14 @@ static void take_ask(struct world *w, uint64_t token)
     }
 }
 
+void scheduler_lost(struct world *w, uint64_t token)
+{
+    take_ask(w, token, false);
+}
+
 static void on_give_up(struct world *w, void *arg)
 {
-    take_ask(w, *(uint64_t *)arg);
+    take_ask(w, *(uint64_t *)arg, false);
     free(arg);
 }
 
@@ -114,7 +121,7 @@ void scheduler_reply(struct world *w, const struct core_output *o)
     }
     trace(w, "scheduler: answer of %llu: %s %s", (unsigned long long)o->token,
           err_code_name(o->code), o->text);
-    take_ask(w, o->token);
+    take_ask(w, o->token, o->code == ERR_NONE);
 }
 
 /* -- bind -- */
@@ -142,7 +149,7 @@ static void on_bind(struct world *w, void *arg)
     bool forwarded = r != asked;
     if (!scheduler_uid(w, l->token) || !r->alive || w->now_ms >= l->until_ms) {
         if (!forwarded)
-            take_ask(w, l->token);
+            take_ask(w, l->token, false);
         free(l);
         return;
     }
@@ -154,12 +161,14 @@ static void on_bind(struct world *w, void *arg)
     if (way.route == BIND_ROUTE_LOCAL ||
         chance(w, 30)) { /* sometimes also on a wrong replica */
         replica_input(w, r,
-                      &(struct core_input){.type = CORE_BIND,
-                                           .token = l->token,
-                                           .ns = SPAN("default"),
-                                           .name = span_of(l->name),
-                                           .uid = span_of(l->uid),
-                                           .node_name = span_of(node_names[l->node])});
+                      &(struct core_input){
+                          .type = CORE_BIND,
+                          .token = l->token,
+                          .ns = SPAN("default"),
+                          .name = span_of(l->name),
+                          .uid = span_of(l->uid),
+                          .gang_minimum = *l->name == 'b' ? 1 : gangs_minimum(w, l->name),
+                          .node_name = span_of(node_names[l->node])});
         free(l);
     } else if (way.route == BIND_ROUTE_REJECT) {
         w->stats.misdirected++;
@@ -181,7 +190,7 @@ static void on_bind(struct world *w, void *arg)
         /* No answer, or the answer is lost: retries until kube-scheduler has a reply. The
          * second bind joins the first. */
         l->at = l->asked;
-        at(w, w->now_ms + (lost && chance(w, 500) ? AGAIN_MS : ATTEMPT_MS), on_bind, l,
+        at(w, w->now_ms + (lost && chance(w, 500) ? AGAIN_MS : HELD_MS), on_bind, l,
            free);
     } else {
         at(w, w->now_ms + AGAIN_MS, on_bind, l, free);
@@ -220,8 +229,13 @@ static bool forgets(struct world *w, const struct oracle_pod *p)
 static void bind(struct world *w, const struct oracle_pod *p, int node)
 {
     int64_t from_ms = w->now_ms + wait_before_bind(w);
-    if (forgets(w, p))
-        return;
+    if (!forgets(w, p))
+        scheduler_send_bind(w, p, node, from_ms);
+}
+
+uint64_t scheduler_send_bind(struct world *w, const struct oracle_pod *p, int node,
+                             int64_t from_ms)
+{
     struct bind_letter *l = xcalloc(1, sizeof *l);
     l->asked = l->at = any(w, (uint64_t)w->n_replicas);
     l->until_ms = from_ms + KEPT_MS;
@@ -231,7 +245,7 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     w->stats.binds++;
     trace(w, "scheduler: bind %s to n%d", l->uid, node);
     at(w, from_ms + between(w, 0, 20), on_bind, l, free);
-    l->token = ask_add(w, p, from_ms, from_ms + 30000);
+    return l->token = ask_add(w, p, from_ms, from_ms + 30000);
 }
 
 /* -- Permit -- */
@@ -253,14 +267,17 @@ bool gangs_has(const char *name)
     return gang_n(name) > 0;
 }
 
-static bool same_gang(const char *a, const char *b)
+bool gangs_same(const char *a, const char *b)
 {
     size_t n = gang_n(a);
     return n && n == gang_n(b) && !strncmp(a, b, n);
 }
 
-uint32_t gangs_minimum(const char *name)
+uint32_t gangs_minimum(const struct world *w, const char *name)
 {
+    const struct yard_gang *g = yard_gang(w, name);
+    if (g)
+        return (uint32_t)g->minimum;
     uint64_t gang = strtoull(name + 1, NULL, 10);
     return *name == 'g' && gang % 3 == 2 ? 2 + (uint32_t)(gang / 3 % 3) : 0;
 }
@@ -296,7 +313,7 @@ static void on_timeout(struct world *w, void *arg)
     const struct oracle_pod *late = oracle_find(w, arg);
     int gave_up = 0;
     EACH_POD(w, p)
-    if (late && same_gang(p->name, late->name))
+    if (late && gangs_same(p->name, late->name))
         gave_up += stop_waiting(w, p->uid) >= 0;
     stop_waiting(w, arg); /* its pod was deleted */
     trace(w, "scheduler: %d members wait no longer with %s", gave_up, (char *)arg);
@@ -333,14 +350,14 @@ static void permit_add(struct world *w, const struct oracle_pod *p, int node)
     x->next = w->permit;
     w->permit = x;
     EACH_POD(w, q)
-    if (oracle_pending(q) && same_gang(q->name, p->name) && !waits(w, q->uid)) {
+    if (oracle_pending(q) && gangs_same(q->name, p->name) && !waits(w, q->uid)) {
         at(w, w->now_ms + between(w, 5000, 70000), on_timeout, xstrdup(p->uid), free);
         return;
     }
     w->stats.gangs_bound++;
     for (const struct oracle_pod *q = w->pods, *next; q; q = next) {
         next = q->next;
-        int where = same_gang(q->name, p->name) ? stop_waiting(w, q->uid) : -1;
+        int where = gangs_same(q->name, p->name) ? stop_waiting(w, q->uid) : -1;
         if (where >= 0 && !q->over && !q->deleting)
             bind(w, q, where);
     }
@@ -353,25 +370,20 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
     cleanup_free char *name = xmemdup0(in->name.p, in->name.n);
     cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
     const struct ledger_pod *asker = replica_pod(r, uid);
-    uint32_t with = 0, without = 0, bound = 0, others = 0, total = asker == NULL;
-    uint32_t minimum = gangs_minimum(name), needed = minimum;
-    int64_t age_ms = 0;
+    uint32_t with = 0, without = 0, others = 0;
     /* The cards of the asker may be promised, also while the outcome of its Binding is
      * unknown. */
     if (in->type != CORE_RESERVE || o->type != CORE_RESERVED || !in->gang ||
         !replica_leads(w, r) || scheduler_binds(w, uid) || (asker && asker->node))
         return;
+    const struct gang_count gang = gang_count(w, r, name, uid);
+    others += gang.foreign; /* their scheduler finds them places */
     for (const struct ledger_pod *pod = ledger_first_pod(l); pod;
          pod = ledger_next_pod(l, pod)) {
-        if (!same_gang(name, pod->name.p) || pod->terminating)
+        if (!gangs_same(name, pod->name.p) || pod->terminating || pod->node)
             continue;
-        int64_t ms = wall_ms(w) - (int64_t)pod->created_s * 1000;
-        age_ms = ms > age_ms ? ms : age_ms;
-        total++;
-        if (pod->node)
-            bound++;
-        else if (!pod->invalid_reason && (pod->request->kind == REQUEST_MEMORY ||
-                                          pod->request->kind == REQUEST_CARDS))
+        if (!pod->invalid_reason &&
+            (pod->request->kind == REQUEST_MEMORY || pod->request->kind == REQUEST_CARDS))
             ++*(ledger_reservation_find(l, pod->uid) ? &with : &without);
         else
             others += !pod->invalid_reason; /* they get a node and no reservation */
@@ -379,22 +391,19 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
     with += !asker && ledger_reservation_find(l, in->uid);
     w->stats.gangs_rejected += !o->node;
     w->stats.gangs_reserved += with > 1;
-    /* A replica that has just started compares creationTimestamp with its own clock. */
-    age_ms += r->wall_off_ms > 0 ? r->wall_off_ms : 0;
-    if (age_ms >= GANG_WAIT_MS && minimum > total)
-        needed = total;
-    if (with && (minimum ? with + bound + others < needed : without || !o->node))
+    if (with &&
+        (gang.needed ? with + gang.bound + others < gang.needed : without || !o->node))
         violated(
             w,
             "r%d reserves cards for %u members of the gang of %s and none for %u; %u "
             "are bound, %u exist, and %u must start",
-            r->id, with, name, without, bound, total, needed);
+            r->id, with, name, without, gang.bound, gang.total, gang.needed);
 }
 
 bool gangs_may_wait(const struct world *w, const struct oracle_pod *p)
 {
     EACH_POD(w, q)
-    if (q != p && same_gang(q->name, p->name) && oracle_pending(q))
+    if (q != p && gangs_same(q->name, p->name) && oracle_pending(q))
         return true;
     return waits(w, p->uid);
 }
@@ -402,11 +411,12 @@ bool gangs_may_wait(const struct world *w, const struct oracle_pod *p)
 /* -- filter -- */
 
 /* The nodes that pass the filter of the replica. */
-static size_t judge(const struct replica *r, const struct pod *pod,
-                    const struct request *request, int nodes[NODES])
+static size_t judge(const struct world *w, const struct replica *r, const struct pod *pod,
+                    const struct request *request, int nodes[ALL_NODES])
 {
     size_t n = 0;
-    for (int i = 0; i < NODES; i++) {
+    EACH_NODE(w, i)
+    {
         const struct ledger_node *node = replica_node(r, i);
         if (node &&
             select_fit_pod(node, &(struct select_pod){request, pod->priority,
@@ -427,7 +437,7 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     struct jread j;
     struct pod pod;
     struct request request;
-    int nodes[NODES];
+    int nodes[ALL_NODES];
     size_t n = 0;
     const struct ask *ask = ask_of(w, p->uid);
     if (w->filter || !replica_up(w, r) ||
@@ -456,12 +466,12 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
             n = found = false;
     } else if (found && request.kind != REQUEST_NONE &&
                core_ready(r->core, replica_time(w, r), NULL) == 0) {
-        n = judge(r, &pod, &request, nodes);
+        n = judge(w, r, &pod, &request, nodes);
     }
     w->stats.joined += p && scheduler_binds(w, p->uid);
     if (!p) {
         /* deleted while filter waited */
-    } else if (n && gangs_has(p->name) && !gangs_minimum(p->name)) {
+    } else if (n && gangs_has(p->name) && !gangs_minimum(w, p->name)) {
         permit_add(w, p, nodes[0]);
     } else if (n) {
         bind(w, p, nodes[any(w, n)]);
@@ -506,13 +516,14 @@ static void cycle(struct world *w, void *arg)
 
 void scheduler_start(struct world *w)
 {
-    cycle(w, NULL);
+    if (!w->yard)
+        cycle(w, NULL);
 }
 
 void scheduler_free(struct world *w)
 {
     while (w->asks)
-        take_ask(w, w->asks->token);
+        take_ask(w, w->asks->token, false);
     while (w->permit)
         stop_waiting(w, w->permit->uid);
 }

@@ -25,12 +25,14 @@
 enum {
     REPLICAS = 3,
     NODES = 4,
+    YARD_NODES = 6, /* further ones, of the worlds of yard.c alone */
+    ALL_NODES = NODES + YARD_NODES,
     CARDS = 8,        /* of a node at most */
     GRACE_MS = 10000, /* of heartbeats */
     TRACE_LINES = 400,
     PREEMPT_AFTER_MS = 2000,
 };
-extern const char *const node_names[NODES]; /* "n0", ... */
+extern const char *const node_names[ALL_NODES]; /* "n0", ... */
 
 struct world;
 struct replica;
@@ -47,36 +49,53 @@ struct weather {
 typedef void (*event_fn)(struct world *w, void *arg);
 
 /* What happened, summed over the seeds. A long run fails unless all of it happened. */
-#define STATS(X)                                                                         \
-    X(pods)                                                                              \
-    X(deleted)                                                                           \
-    X(binds)                                                                             \
-    X(joined)                                                                            \
-    X(bound)                                                                             \
-    X(applied)                                                                           \
-    X(lost) X(refused) X(duplicates) X(crashes) X(restarts) X(pauses) X(takeovers)       \
-        X(relists) X(compactions) X(wakeups) X(quiets) X(freezes) X(clocks_set)          \
-            X(foreign) X(forwarded) X(misdirected) X(cut_off) X(edits) /* of users */    \
-        X(invalid)                      /* bound pods with an invalid request */         \
-        X(must_be_stale)                /* stale nodes, by an independent count */       \
-        X(stale)                        /* steps with a stale node */                    \
-        X(forged) X(tampered) X(denied) /* of tenants: pods, edits, denials */           \
-        X(refused_by_plugin)            /* pods */                                       \
-        X(listed)                       /* entries of podLists */                        \
-        X(evicted)                      /* pods */                                       \
-        X(budgets)                      /* evictions refused by a PodDisruptionBudget */ \
-        X(restored) X(noticed)        /* restores of etcd; replicas that noticed one */  \
-        X(reserved) X(reserved_bound) /* reservations made, and bound */                 \
-        X(yielded)                                                                       \
-            X(expired) /* ... ended by a higher priority, and by their time limit */     \
-        X(gangs) X(gangs_bound) /* created; all members waited at Permit */              \
-        X(gangs_reserved) X(gangs_rejected)                                              \
-            X(gangs_held)  /* ... as members are missing */                              \
-        X(gang_waits)      /* for a PodGroup */                                          \
-        X(mig) X(stranded) /* changes of MIG mode; pods whose card was lost by it */     \
-        X(links_lost)      /* changes of links for the worse */                          \
-        X(asleep)          /* attempts that a rejected pod missed */                     \
-        X(unreserved)      /* single pods that filter gave a node without a reservation */
+#define STATS(X)                                                                            \
+    X(pods)                                                                                 \
+    X(deleted)                                                                              \
+    X(binds)                                                                                \
+    X(joined)                                                                               \
+    X(bound)                                                                                \
+    X(applied)                                                                              \
+    X(lost)                                                                                 \
+    X(refused)                                                                              \
+    X(duplicates)                                                                           \
+    X(crashes)                                                                              \
+    X(restarts)                                                                             \
+    X(pauses)                                                                               \
+    X(takeovers)                                                                            \
+    X(relists)                                                                              \
+    X(compactions)                                                                          \
+    X(wakeups)                                                                              \
+    X(quiets)                                                                               \
+    X(freezes)                                                                              \
+    X(clocks_set)                                                                           \
+    X(foreign) X(forwarded) X(misdirected) X(cut_off) X(edits) /* of users */               \
+        X(invalid)                      /* bound pods with an invalid request */            \
+        X(given_back)                   /* views with cards of pods that have ended */      \
+        X(must_be_stale)                /* stale nodes, by an independent count */          \
+        X(stale)                        /* steps with a stale node */                       \
+        X(forged) X(tampered) X(denied) /* of tenants: pods, edits, denials */              \
+        X(refused_by_plugin)            /* pods */                                          \
+        X(listed)                       /* entries of podLists */                           \
+        X(evicted)                      /* pods */                                          \
+        X(budgets)                      /* evictions refused by a PodDisruptionBudget */    \
+        X(restored) X(noticed)        /* restores of etcd; replicas that noticed one */     \
+        X(reserved) X(reserved_bound) /* reservations made, and bound */                    \
+        X(yielded)                                                                          \
+            X(expired) /* ... ended by a higher priority, and by their time limit */        \
+        X(gangs) X(gangs_bound) /* created; all members waited at Permit */                 \
+        X(gangs_reserved) X(gangs_rejected)                                                 \
+            X(gangs_held)  /* ... as members are missing */                                 \
+        X(gang_waits)      /* for a PodGroup */                                             \
+        X(mig) X(stranded) /* changes of MIG mode; pods whose card was lost by it */        \
+        X(links_lost)      /* changes of links for the worse */                             \
+        X(isolated)        /* pods bound that only some nodes can isolate */                \
+        X(isolations_lost) /* nodes that can no longer isolate so */                        \
+        X(asleep)          /* attempts that a rejected pod missed */                        \
+        X(gangs_started) /* Bindings with which a gang has as many members as must start */ \
+        X(yards)         /* gangs that have run in a yard */                                \
+        X(slots) X(percent) /* pods of slots bound; ... of a percentage */                  \
+        X(unreserved) /* single pods that filter gave a node without a reservation */
 
 struct stats {
 #define STAT(name) uint64_t name;
@@ -106,9 +125,11 @@ struct node_copy {
     struct holder { /* a pod that has cards through nvidia.com/gpu */
         char pod[64];
         int devices;
+        unsigned cards; /* bits */
     } holders[CARDS];
     int n_holders;
     struct link_table links;
+    uint8_t isolation; /* bits of the Scv's list */
     bool lease;
     bool stale; /* must be, by now; until a heartbeat arrives */
     uint64_t lease_run;
@@ -129,7 +150,7 @@ struct heartbeats {
 
 struct delivered {
     uint64_t runs[CORE_KINDS]; /* of the current list or watch */
-    struct node_copy nodes[NODES];
+    struct node_copy nodes[ALL_NODES];
     struct heartbeats heartbeats;
 };
 
@@ -142,8 +163,9 @@ void delivered_check_heartbeats(struct delivered *d, const struct core_input *in
 /* Number of cards in the Scv; 0: also without an Scv. */
 int delivered_cards(const struct node_copy *n);
 int64_t delivered_mib(const struct node_copy *n, int card); /* -1: no such card */
-/* Bits of the available cards: healthy, in no ConfigMap, in no podList. */
-unsigned delivered_available(const struct node_copy *n);
+/* Bits of the available cards: healthy, in no ConfigMap, in no podList but for
+ * those `given_back`. */
+unsigned delivered_available(const struct node_copy *n, unsigned given_back);
 /* resourceVersion of the Scv; NULL: none. */
 const char *delivered_scv(const struct node_copy *n);
 
@@ -187,6 +209,7 @@ struct replica {
     bool stopping;
     int64_t next_tick;
     struct core *core;
+    struct tried *tried; /* what filter has answered */
     struct line lines[CORE_KINDS];
     bool was_leader;
     unsigned before; /* bits of the kinds not listed since a restore of etcd */
@@ -199,6 +222,8 @@ struct replica {
 
 void replica_free(struct replica *r);
 void replica_boot(struct world *w, struct replica *r);
+/* Do the replicas have leases of different durations? */
+bool replicas_differ(const struct world *w);
 void replica_crash(struct world *w, struct replica *r);
 void replica_pause(struct world *w, struct replica *r, int64_t ms);
 /* Like pause, but the monotonic clock stops too: the host froze the virtual machine. The
@@ -237,16 +262,20 @@ struct world {
     struct weather weather;
     struct replica replicas[REPLICAS];
     int n_replicas;
-    bool outsiders; /* outsiders bind pods */
-    bool decides;   /* filter decides and reserves */
-    bool gangs;     /* some pods are members of gangs */
-    bool samples;   /* kube-scheduler offers two of the nodes, and rejected pods sleep */
+    int first_node, end_node;
+    uint64_t *ended; /* of oracle_has_ended; in a growing array */
+    size_t n_ended, ended_cap;
+    struct yard *yard; /* or NULL */
+    bool outsiders;    /* outsiders bind pods */
+    bool decides;      /* filter decides and reserves */
+    bool gangs;        /* some pods are members of gangs */
+    bool samples; /* kube-scheduler offers two of the nodes, and rejected pods sleep */
     int offered_from; /* ... the first of them */
     int64_t woken_ms; /* ... until an event of a pod, or a wakeup */
-    char gang[48];  /* name of the last one */
-    bool tenants;   /* a hostile tenant is at work */
-    bool policy;    /* the admission policy is on */
-    bool preempts;  /* layout preemption is on */
+    char gang[48];    /* name of the last one */
+    bool tenants;     /* a hostile tenant is at work */
+    bool policy;      /* the admission policy is on */
+    bool preempts;    /* layout preemption is on */
 
     bool backups;          /* etcd is restored sometimes */
     uint64_t restores;     /* ... so far */
@@ -260,19 +289,26 @@ struct world {
     struct core_output *reserved; /* the last answer to CORE_RESERVE, until it is taken */
     enum core_reserve_outcome reserve; /* ... and its outcome */
     struct core_driver *filter;        /* the innermost call of filter; NULL: none */
+    char refusal[512];                 /* what the last one said of the first node */
+    struct queued *queued;             /* by queue.c */
+    size_t bindings;                   /* that the step sends */
+    struct held *held;                 /* by barrier.c */
+    bool was_pending;                  /* the pod of the input, before the step */
+    struct gang_text *gang_texts;      /* by barrier.c */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
 
-    int64_t silent_until[NODES]; /* no podList from its scv-agent */
-    struct kubelet_list *lists;  /* podLists of all versions of Scvs */
+    int64_t silent_until[ALL_NODES]; /* no podList from its scv-agent */
+    struct kubelet_list *lists;      /* podLists of all versions of Scvs */
     size_t n_lists, lists_cap;
     int64_t hangs_until;      /* scv-agent of n1 is suspended */
     int64_t agents_cut_until; /* scv-agents do not reach the API server */
 
     struct api_watch *pod_watch; /* of the oracle */
     struct oracle_pod *pods;
-    unsigned listed[NODES]; /* held by the podList of the Scv written last */
-    bool unhealthy[NODES][CARDS], shrunk[NODES][CARDS];
-    struct link_table links[NODES];
+    unsigned listed[ALL_NODES]; /* held by the podList of the Scv written last */
+    bool unhealthy[ALL_NODES][CARDS], shrunk[ALL_NODES][CARDS];
+    struct link_table links[ALL_NODES];
+    uint8_t isolation[ALL_NODES]; /* what each Scv lists, by bits; 0: no list */
     /* Of the one card that has MIG mode: its Scv has the card; the card and its instances, by a
      * careless agent; the instances; and the card, with the instances as Unhealthy. */
     enum { MIG_OFF, MIG_CARELESS, MIG_ON, MIG_ENDS, MIG_STATES } mig;
@@ -289,6 +325,8 @@ struct world {
     bool failed;
 };
 
+/* The nodes of this world. */
+#define EACH_NODE(w, i) for (int i = (w)->first_node; i < (w)->end_node; i++)
 #define EACH_REPLICA(w, r)                                                               \
     for (struct replica *r = (w)->replicas; r < (w)->replicas + (w)->n_replicas; r++)
 #define EACH_POD(w, p) for (struct oracle_pod *p = (w)->pods; p; p = p->next)
@@ -331,11 +369,17 @@ bool scheduler_idle(const struct world *w);
 const char *scheduler_uid(const struct world *w, uint64_t token);
 /* Is a bind of the pod without an answer? */
 bool scheduler_binds(const struct world *w, const char *uid);
+/* Calls bind of a replica. Returns the token; queue_answered follows in a yard. */
+uint64_t scheduler_send_bind(struct world *w, const struct oracle_pod *p, int node,
+                             int64_t from_ms);
+/* The connection of that bind has broken. */
+void scheduler_lost(struct world *w, uint64_t token);
 /* Is this the name of a member of a gang? */
 bool gangs_has(const char *name);
 enum { GANG_WAIT_MS = 5000 };
 /* By the name of a gang or a member: how many members its object asks for; 0: there is none. */
-uint32_t gangs_minimum(const char *name);
+uint32_t gangs_minimum(const struct world *w, const char *name);
+bool gangs_same(const char *a, const char *b);
 /* The pod that has waited shortest at Permit; NULL: none. */
 struct oracle_pod *permit_first(struct world *w);
 /* kube-scheduler restarts soon: members that wait then are tried again. */
@@ -356,6 +400,9 @@ int replica_at(struct span address);
  * `reservable`: the pod requests memory or cards of ours. */
 int filter_call(struct world *w, struct replica *asked, const char *uid, struct span pod,
                 bool reservable);
+/* The same for these nodes alone. */
+int filter_call_on(struct world *w, struct replica *asked, const char *uid,
+                   struct span pod, bool reservable, const int *nodes, size_t n);
 /* Is the core that of a running call? The call then frees it. */
 bool filter_keeps(const struct world *w, const struct core *core);
 
@@ -440,17 +487,30 @@ enum kubelet_view kubelet_shows(const struct world *w, const char *version, int 
 
 /* A request. No padding, so that two are equal if their bytes are. */
 struct oracle_ask {
-    int64_t units; /* per card; whole cards: 0 */
+    int64_t units; /* per card; whole cards: 0; slots: MiB */
     int64_t mib;   /* per card, exactly */
     int64_t least; /* minimum MiB of each whole card */
     int32_t cards; /* nvidia.com/gpu: 0 */
     int32_t clock; /* minimum */
+    /* Of slots: on each card, and percent of the card, until it is bound; 0: in MiB. */
+    int32_t slots, percent;
     bool whole;
-    bool invalid;     /* only other programs may bind it; it counts for its raw limits */
-    bool nothing;     /* it requests nothing */
-    uint8_t min_link; /* of each pair, as link_table has it; 0: any */
-    char models[60];  /* comma-separated; "": any */
+    bool invalid;      /* only other programs may bind it; it counts for its raw limits */
+    bool nothing;      /* it requests nothing */
+    uint8_t min_link;  /* of each pair, as link_table has it; 0: any */
+    uint8_t isolation; /* bits, one of which the node needs; 0: none */
+    char models[59];   /* comma-separated; "": any */
 };
+
+/* What kube-scheduler's own filters require, and who schedules the pod. */
+enum { SCHEDULERS = 2 };
+struct pod_terms {
+    bool gated;
+    uint8_t scheduler; /* SCHEDULERS: of nobody here */
+    uint8_t once;      /* bits: at most one pod with this bit per node */
+    int8_t pool;       /* of nodes; -1: any */
+};
+enum { ONCE_PORT = 1, ONCE_PORT_2 = 2, ONCE_ANTI = 4, ONCE_HCA = 8 };
 
 /* A pod, by the oracle's own reading. */
 struct oracle_pod {
@@ -462,8 +522,10 @@ struct oracle_pod {
     int devices;   /* of nvidia.com/gpu */
     unsigned held; /* bits of the cards that the kubelet allocated for those */
     int card[CARDS];
-    int n_cards;    /* promised */
-    int narrowest;  /* of the best set that a replica, by its view, ever chose for it */
+    int n_cards;   /* promised */
+    int narrowest; /* of the best set that a replica, by its view, ever chose for it */
+    /* What the nodes could enforce, by its view, for which a replica ever chose cards. */
+    uint8_t enforced;
     bool foreign;   /* bound by another program: on any number of cards, or none */
     char *promise;  /* the annotations with which it was bound */
     bool tampered;  /* they have changed since */
@@ -475,11 +537,12 @@ struct oracle_pod {
     int64_t given_mib[CARDS]; /* 0: the whole card */
     bool shown;               /* the last podList had its nvidia.com/gpu */
     bool over, deleting;
+    struct pod_terms terms;
     int64_t rejected_ms; /* when filter last rejected it; 0: never */
     int64_t priority;
     bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
-    int64_t raw_mem, raw_cards, raw_core;
+    int64_t raw_mem, raw_cards, raw_core, raw_slots;
     bool labeled; /* no limits: requests by labels, now or before */
     bool edited;  /* its labels or annotations have changed since it was created */
     char resource_version[32];
@@ -520,6 +583,9 @@ const char *oracle_profile(int node, int card); /* "": a full card */
 int oracle_clock(int node, int card);
 /* Of the node when no link is lost. */
 void oracle_all_links(int node, struct link_table *t);
+/* The words by bit, and what a node with that list can enforce, as far as filter is concerned. */
+extern const char *const oracle_enforcers[3];
+uint8_t oracle_enforces(uint8_t listed);
 enum { ORACLE_NV = 5 }; /* from here on: NVLinks */
 extern const char *const oracle_links[ORACLE_NV + 3];
 /* The narrowest pair of the cards; of up to three cards, that is their best ring. -1: unknown. */
@@ -540,10 +606,14 @@ bool oracle_limited(const struct oracle_pod *p);
 bool oracle_is_vague(const struct oracle_pod *p);
 /* Does the card have the model, clock and size that the pod requests? */
 bool oracle_card_matches(const struct oracle_pod *p, int node, int card);
+/* MiB that a replica has to find for the request on a card of that size. */
+int64_t oracle_part(const struct request *r, int64_t size);
 /* MiB that the pod holds on each of its cards. */
 int64_t oracle_pod_mib(const struct oracle_pod *p);
 /* MiB that the pod holds of the card; 0: all of it; -1: nothing. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
+/* Was a pod of that name on the node once Succeeded or Failed? */
+bool oracle_has_ended(const struct world *w, int node, const char *name);
 /* What pods hold of a card. */
 struct oracle_sum {
     int64_t mib;
@@ -620,6 +690,73 @@ void witness_check(struct world *w, const struct replica *r);
 /* Its reservations; r->reserved becomes those after the step. */
 void witness_reserve(struct world *w, struct replica *r, const struct core_input *in,
                      const struct step_outputs *out);
+
+/* -- queue.c: kube-scheduler's queue and its own filters, in yards -- */
+
+struct pod_terms terms_read(json_t *pod);
+void queue_start(struct world *w);
+void queue_free(struct world *w);
+/* A bind was answered, or its time has passed. */
+void queue_answered(struct world *w, uint64_t token, bool bound);
+/* A replica has changed the node's annotation gpushare/room-since. */
+void queue_woken(struct world *w);
+/* A pod has left its node, or a node has changed. */
+void queue_freed(struct world *w);
+/* kube-scheduler restarts: it remembers no pod. */
+void queue_restart(struct world *w);
+
+/* -- yard.c: worlds of gangs whose members have required terms -- */
+
+struct yard_node {
+    bool gone, cordoned, refuses; /* the API server refuses Bindings to it */
+    int cards, pool;
+};
+struct yard_gang {
+    int size, minimum;
+    bool hopeless;      /* it can never start */
+    int64_t run_ms;     /* so long its members run */
+    int64_t started_ms; /* when so many were bound as must start; 0: never */
+    int64_t part_ms;    /* since when fewer are bound; 0: they are not */
+    bool excused;       /* members ended or were refused meanwhile */
+};
+enum { YARD_GANGS = 8 };
+struct yard {
+    struct yard_node nodes[ALL_NODES];
+    struct yard_gang gangs[YARD_GANGS + 1]; /* from 1 on */
+    bool second;                            /* there is a second kube-scheduler */
+    bool pops;    /* a pod that was woken need not wait for the end of its back-off */
+    bool samples; /* half of the nodes are offered */
+    bool stopped; /* kube-scheduler does nothing */
+    int next;     /* the node from which on they are offered */
+};
+/* Runs the yard of this seed: a directed scenario or a random one. */
+void yard_run(struct world *w);
+/* The name of the scenario of the seed; NULL: a random one. */
+const char *yard_name(uint64_t seed);
+uint64_t yard_seed(const char *name); /* 0: there is none */
+struct yard_gang *yard_gang(const struct world *w, const char *name); /* or NULL */
+
+/* -- barrier.c: checks of the barrier of gangs -- */
+
+/* Before and after each step of a replica. */
+void barrier_before(struct world *w, const struct replica *r,
+                    const struct core_input *in);
+void barrier_after(struct world *w, const struct replica *r, const struct core_input *in,
+                   const struct step_outputs *out);
+/* The replica has crashed: nobody waits for it. */
+void barrier_crashed(struct world *w, const struct replica *r);
+void barrier_free(struct world *w);
+/* Has the replica a bind of the pod without an answer, and no promise? */
+bool barrier_holds(const struct world *w, const struct replica *r, const char *uid);
+/* The members of the gang, as the replica's ledger has them. */
+struct gang_count {
+    uint32_t total, bound; /* live members; with a node */
+    uint32_t gated,
+        foreign; /* of the others: no scheduler tries them; or another than of `uid` */
+    uint32_t needed; /* so many must have a place; 0: unknown, all */
+};
+struct gang_count gang_count(const struct world *w, const struct replica *r,
+                             const char *name, const char *uid);
 
 /* -- evictions.c: checks layout preemption -- */
 

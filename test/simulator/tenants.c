@@ -52,6 +52,7 @@ static bool requests(json_t *pod)
         {
             json_t *limits = sim_jsonx_at(c, "resources.limits");
             if (json_object_get(limits, "aliyun.com/gpu-mem") ||
+                json_object_get(limits, "aliyun.com/gpu-share") ||
                 json_object_get(limits, "aliyun.com/gpu-count"))
                 return true;
         }
@@ -77,7 +78,8 @@ static bool is_denied(json_t *old, json_t *new)
     for (size_t i = 0; i < ARRAY_LEN(request_keys); i++)
         if (differs(old, new, "metadata.labels", request_keys[i]))
             return true;
-    return differs(old, new, "metadata.annotations", "aliyun.com/gpu-count");
+    return differs(old, new, "metadata.annotations", "aliyun.com/gpu-count") ||
+           differs(old, new, "metadata.annotations", "gpushare/memory");
 }
 
 /* RFC 7386, for objects. */
@@ -172,6 +174,7 @@ static void invent(struct world *w, struct buf *b, const char *uid)
 static void forge(struct world *w, struct buf *b, const char *uid)
 {
     const struct oracle_pod *p = dice(w, 3) ? oracle_pick(w, true) : NULL;
+    p = p && p->raw_slots ? NULL : p;
     cleanup_json_value json_t *pod = p ? api_get(w, POD_PATH "%s", p->name) : NULL;
     const char *key;
     json_t *value;
@@ -216,7 +219,7 @@ static void edit_promise(struct world *w)
 {
     cleanup_buf struct buf notes = {0}, body = {0};
     const struct oracle_pod *p = oracle_pick(w, !dice(w, 8));
-    if (!p)
+    if (!p || p->raw_slots)
         return;
     cleanup_free char *name = xstrdup(p->name);
     int kind = any(w, 4), node = oracle_index(p->node);

@@ -59,8 +59,13 @@ void put_scv(struct world *w, int node, bool create)
                        i == card ? "X" : oracle_links[links->row[card][i]]);
         buf_adds(&body, links->known ? "\"}" : "}");
     }
-    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":%s", n,
-               published ? "[" : "null}}");
+    buf_adds(&body, w->isolation[node] ? "],\"isolation\":[\"of a later version\""
+                                       : "],\"isolation\":null");
+    for (size_t i = 0; i < ARRAY_LEN(oracle_enforcers); i++)
+        if (w->isolation[node] >> i & 1)
+            buf_printf(&body, ",\"%s\"", oracle_enforcers[i]);
+    buf_printf(&body, "%s,\"cardNumber\":%d,\"podList\":%s",
+               w->isolation[node] ? "]" : "", n, published ? "[" : "null}}");
     oracle_update_pod_list(w, node, published);
     if (published) {
         kubelet_add_list(w, &body, node);
@@ -84,7 +89,8 @@ void put_scv(struct world *w, int node, bool create)
  */
 void agents_check(struct world *w, const struct replica *r)
 {
-    for (int i = 0; i < NODES; i++) {
+    EACH_NODE(w, i)
+    {
         const struct ledger_node *n = replica_node(r, i);
         bool stale = n && n->state == NODE_STALE;
         w->stats.stale += stale;
@@ -149,6 +155,8 @@ static const struct {
     {"\"gpushare/placement\":\"best\"", false},
     {"\"nvidia-gpu-scheduler/gpu.model\":\" , \"", false},
     {"\"aliyun.com/gpu-count\":\"1.5\"", false},
+    {"\"gpushare/gang-minimum\":\"four\"", false},
+    {"\"gpushare/isolation\":\"limits\"", false},
     /* These are other requests, or a repair. */
     {"\"scv/memory\":\"500\"", true},
     {"\"scv/memory\":\"8100\"", true}, /* in units as much as the instance */
@@ -161,8 +169,13 @@ static const struct {
     {"\"gpushare/placement\":null", false},
     {"\"nvidia-gpu-scheduler/gpu.model\":null", false},
     {"\"aliyun.com/gpu-count\":null", false},
+    {"\"gpushare/isolation\":\"driver\"", false},
+    {"\"gpushare/isolation\":null", false},
+    {"\"gpushare/memory\":\"1Mi\"", false},
+    {"\"gpushare/memory\":\"80%\"", false},
+    {"\"gpushare/memory\":null", false},
 };
-enum { FLAWS = 7 };
+enum { FLAWS = 8 };
 
 const char *flaw_pick(struct world *w, bool *in_labels)
 {
@@ -171,9 +184,16 @@ const char *flaw_pick(struct world *w, bool *in_labels)
     return flaws[i].member;
 }
 
+static bool dice(struct world *w, uint64_t sides)
+{
+    return any(w, sides) == 0;
+}
+
 static void edit(struct world *w, const struct oracle_pod *p)
 {
-    int i = any(w, ARRAY_LEN(flaws));
+    /* The last ones are of slots. */
+    int i = p->raw_slots && dice(w, 2) ? (int)ARRAY_LEN(flaws) - 1 - any(w, 3)
+                                       : any(w, ARRAY_LEN(flaws));
     cleanup_free char *body =
         xasprintf("{\"metadata\":{\"%s\":{%s}}}",
                   flaws[i].in_labels ? "labels" : "annotations", flaws[i].member);
@@ -182,12 +202,12 @@ static void edit(struct world *w, const struct oracle_pod *p)
     w->stats.edits++;
 }
 
-/* Pods that request by labels are rare, and edits matter most for them. */
+/* Pods that request by labels or slots are rare, and edits matter most for them. */
 static void edit_any(struct world *w)
 {
     bool bound = any(w, 4);
     const struct oracle_pod *p = oracle_pick(w, bound);
-    for (int i = 0; p && !p->labeled && i < 3; i++)
+    for (int i = 0; p && !p->labeled && !p->raw_slots && i < 3; i++)
         p = oracle_pick(w, bound);
     if (p)
         edit(w, p);
@@ -208,11 +228,6 @@ void flaws_edit_soon(struct world *w, const char *uid)
 
 /* -- pods -- */
 
-static bool dice(struct world *w, uint64_t sides)
-{
-    return any(w, sides) == 0;
-}
-
 static void add_container(struct buf *b, const char *name, bool first, bool sidecar,
                           const char *resource, int64_t n, int64_t core)
 {
@@ -226,13 +241,20 @@ static void add_container(struct buf *b, const char *name, bool first, bool side
     buf_adds(b, n ? "}}}" : "}");
 }
 
-static void add_annotations(struct world *w, struct buf *body, const char *flaw)
+static void add_annotations(struct world *w, struct buf *body, bool slots,
+                            const char *flaw, const char *gang)
 {
+    static const char *const memory[] = {"6Gi", "2048Mi", "1537Mi", "12Gi", "1Gi",
+                                         "50%", "33%",    "10%",    "100%", "75%"};
     static const char *const models[] = {"Tesla T4",        " tesla v100 ",
                                          "1g.8gb,Tesla T4", "Tesla V100, A100",
                                          "1G.8gb",          "A100 MIG 1g.8gb"};
     static const char *const links[] = {"NV", "NODE", "PIX", "NV", "PHB", "PXB", "NV2"};
+    static const char *const isolations[] = {"driver",    "limit",  "mps",       "none",
+                                             "limit-env", "driver", "limit-file"};
     buf_adds(body, ",\"annotations\":{\"a\":\"b\"");
+    if (slots)
+        buf_printf(body, ",\"gpushare/memory\":\"%s\"", ONE_OF(w, memory));
     if (dice(w, 4))
         buf_adds(body, ",\"gpushare/placement\":\"spread\"");
     if (dice(w, 8))
@@ -242,7 +264,11 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
                    links[w->stats.pods / 5 % ARRAY_LEN(links)]);
     if (w->stats.pods % 6 < 3)
         buf_printf(body, ",\"gpushare/topology\":\"%s\"",
-                   w->stats.pods % 6 ? "gang" : "none");
+                   w->stats.pods % 6 && (gang || w->stats.pods % 18 == 1) ? "gang"
+                                                                          : "none");
+    if (w->stats.pods % 4 == 0)
+        buf_printf(body, ",\"gpushare/isolation\":\"%s\"",
+                   isolations[w->stats.pods / 4 % ARRAY_LEN(isolations)]);
     if (dice(w, 4))
         buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"", ONE_OF(w, models));
     if (flaw) /* the last value of a duplicate key counts */
@@ -279,9 +305,11 @@ static void create_pod(struct world *w, const char *gang)
     bool whole = dice(w, 6), devices = !whole && dice(w, 10);
     bool labels = !whole && !devices && dice(w, 6);
     bool shared = !whole && !devices && !labels;
+    bool slots = shared && dice(w, 4);
     int64_t k = shared && dice(w, 5) ? between(w, 2, 3) : 1;
     const char *resource = whole     ? "aliyun.com/gpu-count"
                            : devices ? "nvidia.com/gpu"
+                           : slots   ? "aliyun.com/gpu-share"
                                      : "aliyun.com/gpu-mem";
     int64_t most = labels ? 0 : whole || devices ? 2 : gang ? 3 : 10;
     int containers = (int)between(w, 1, 3);
@@ -291,10 +319,12 @@ static void create_pod(struct world *w, const char *gang)
                     : i == 0    ? k * between(w, 1, most / k)
                     : any(w, 3) ? 0
                                 : k * between(w, 1, 2);
+        n = slots && n ? k : n; /* on each of k cards */
         add_container(&apps, "c", i == 0, false, resource, n, core);
     }
     if (k == 1 && !labels && dice(w, 4)) {
         int64_t core = shared && dice(w, 9) ? 30 : 0, n = between(w, 1, most);
+        n = slots ? k : n;
         add_container(&inits, "i", true, any(w, 2), resource, n, core);
     }
     if (!labels && dice(w, 30)) /* two resources in one pod */
@@ -307,8 +337,8 @@ static void create_pod(struct world *w, const char *gang)
                "\"%s%sp%llu\"",
                gang ? gang : "", gang ? "." : "", /* scheduler.c reads it */
                (unsigned long long)++w->stats.pods);
-    add_annotations(w, &body, in_labels ? NULL : flaw);
-    add_labels(w, &body, k, labels, in_labels ? flaw : NULL, gang);
+    add_annotations(w, &body, slots, in_labels ? NULL : flaw, gang);
+    add_labels(w, &body, slots ? 1 : k, labels, in_labels ? flaw : NULL, gang);
     /* Priorities, and pods that a preemption has to leave alone. */
     if (w->preempts && dice(w, 8))
         buf_adds(&body, ",\"ownerReferences\":[{\"apiVersion\":\"apps/v1\",\"kind\":"
@@ -351,7 +381,7 @@ static void create_gang(struct world *w)
         snprintf(w->gang, sizeof w->gang, "%c%llu", gang % 3 ? 'g' : 'b',
                  (unsigned long long)gang);
     }
-    int64_t slow_ms = gangs_minimum(w->gang) ? between(w, 0, 2 * GANG_WAIT_MS) : 0;
+    int64_t slow_ms = gangs_minimum(w, w->gang) ? between(w, 0, 2 * GANG_WAIT_MS) : 0;
     create_pod(w, w->gang);
     for (int64_t n = between(w, 0, 4); n > 0; n--)
         at(w, w->now_ms + between(w, 0, slow_ms), on_member, xstrdup(w->gang), free);
@@ -419,7 +449,7 @@ static void end_pod(struct world *w)
 
 /* -- cards -- */
 
-static void flip(struct world *w, bool cards[NODES][CARDS])
+static void flip(struct world *w, bool cards[ALL_NODES][CARDS])
 {
     int node = any(w, NODES);
     bool *card = &cards[node][any(w, (uint64_t)oracle_cards(node))];
@@ -468,6 +498,17 @@ static void change_links(struct world *w)
     if (how == 1)
         links->row[b][a] = links->row[a][b];
     w->stats.links_lost += how < 3;
+    put_scv(w, node, false);
+}
+
+/* Another driver, plugin or program: what the node can enforce changes, or nobody says it. */
+static void change_isolation(struct world *w)
+{
+    int node = any(w, NODES);
+    uint8_t before = oracle_enforces(w->isolation[node]);
+    w->isolation[node] =
+        dice(w, 4) ? 0 : (uint8_t)(SCV_ISOLATION_KNOWN | (unsigned)any(w, 8));
+    w->stats.isolations_lost += (before & ~oracle_enforces(w->isolation[node]) & 7) != 0;
     put_scv(w, node, false);
 }
 
@@ -609,6 +650,8 @@ static void cut_watches(struct world *w)
 
 static void delete_lease(struct world *w)
 {
+    if (replicas_differ(w)) /* core/core.h: not while the duration is being reduced */
+        return;
     trace(w, "users: delete the lease");
     api_call(w, "DELETE", "", LEASES "kube-system/leases/gpushare-extender");
 }
@@ -617,11 +660,11 @@ static const struct {
     int weight;
     void (*act)(struct world *w);
 } acts[] = {
-    {400, create_some}, {200, delete_pod},   {100, run_pod},      {80, end_pod},
-    {50, flip_health},  {20, delete_scv},    {50, write_scv},     {20, put_unhealthy},
-    {20, compact},      {25, break_replica}, {11, cut_watches},   {4, delete_lease},
-    {10, shrink_card},  {50, edit_any},      {20, outsiders_act}, {20, change_links},
-    {10, change_mig},   {300, tenants_act}, /* the last one */
+    {400, create_some}, {200, delete_pod},      {100, run_pod},      {80, end_pod},
+    {50, flip_health},  {20, delete_scv},       {50, write_scv},     {20, put_unhealthy},
+    {20, compact},      {25, break_replica},    {11, cut_watches},   {4, delete_lease},
+    {10, shrink_card},  {50, edit_any},         {20, outsiders_act}, {20, change_links},
+    {10, change_mig},   {20, change_isolation}, {300, tenants_act}, /* the last one */
 };
 
 void agents_restored(struct world *w)
@@ -652,7 +695,7 @@ static void act(struct world *w, void *arg)
         return;
     }
     size_t i = 0;
-    for (int left = any(w, w->tenants ? 1390 : 1090); left >= acts[i].weight; i++)
+    for (int left = any(w, w->tenants ? 1410 : 1110); left >= acts[i].weight; i++)
         left -= acts[i].weight;
     acts[i].act(w);
     at(w, w->now_ms + between(w, 1, 100), act, NULL, NULL);

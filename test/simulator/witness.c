@@ -27,11 +27,12 @@
 struct reservations {
     const struct reserved *items;
     size_t n;
+    const struct replica *of;
 };
 
 static struct reservations before(const struct replica *r)
 {
-    return (struct reservations){r->reserved, r->n_reserved};
+    return (struct reservations){r->reserved, r->n_reserved, r};
 }
 
 static const struct reserved *find(struct reservations list, const char *uid)
@@ -48,14 +49,17 @@ static bool has_on(struct reservations list, const char *uid, int node)
     return at && at->node == node;
 }
 
-/* MiB of the card that are reserved for other pods of that priority or a higher one. */
+/* MiB of the card that are reserved for other pods of that priority or a higher one, and not
+ * promised to them now: one step binds the members of a gang. */
 static int64_t reserved_mib(struct reservations list, const char *uid, int64_t priority,
                             int node, const struct card *card)
 {
     int64_t sum = 0;
     for (size_t i = 0; i < list.n; i++) {
         const struct reserved *at = &list.items[i];
-        if (at->node != node || at->priority < priority || !strcmp(at->uid, uid))
+        const struct ledger_pod *pod = replica_pod(list.of, at->uid);
+        if (at->node != node || at->priority < priority || !strcmp(at->uid, uid) ||
+            (pod && pod->node))
             continue;
         for (int k = 0; k < at->n; k++)
             if (at->card[k] == card->index)
@@ -72,28 +76,53 @@ struct view {
     const struct ledger_node *node; /* NULL: unknown */
     int index;
     unsigned in; /* bits of the available cards */
+    int claimed; /* for pods of nvidia.com/gpu that have no card yet */
 };
 
+/* Cards that only pods have, by the podList, of which the replica has seen by GET that they have
+ * ended. */
+static unsigned given_back(const struct replica *r, const struct view *v)
+{
+    unsigned bits = v->delivered->held;
+    if (!v->node)
+        return 0;
+    for (uint32_t i = 0; i < v->node->n_cards; i++)
+        if (ledger_node_info(v->node).held_cards >> i & 1)
+            bits &= ~(1u << oracle_card(v->index, v->node->cards[i].index));
+    for (int i = 0; bits && i < v->delivered->n_holders; i++)
+        if (!oracle_has_ended(r->world, v->index, v->delivered->holders[i].pod))
+            bits &= ~v->delivered->holders[i].cards;
+    r->world->stats.given_back += bits != 0;
+    return bits;
+}
+
 /* If the kubelet needs all full cards that are left for pods of nvidia.com/gpu that have none
- * yet, none of these is available. */
-static struct view view_of(const struct replica *r, int index)
+ * yet, none of these is available; if it needs all without a promise, none of those. One step
+ * promises the members of a gang: what they claim does not count when `member` gets its promise. */
+static struct view view_of(const struct replica *r, int index,
+                           const struct ledger_member *member)
 {
     const struct node_copy *copy = &r->delivered.nodes[index];
-    struct view v = {r, copy, replica_node(r, index), index, delivered_available(copy)};
-    int claimed = 0;
+    struct view v = {r, copy, replica_node(r, index), index, 0, 0};
+    v.in = delivered_available(copy, given_back(r, &v));
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
         int more = (int)request_devices(p->request);
+        if (member && p->member && p->member->gang == member->gang)
+            continue;
         for (int i = 0; more && i < copy->n_holders; i++)
             more -= span_eq(span_of(copy->holders[i].pod), p->name)
                         ? copy->holders[i].devices
                         : 0;
-        claimed += more > 0 ? more : 0;
+        v.claimed += more > 0 ? more : 0;
     }
-    unsigned full = 0;
+    unsigned full = 0, promised = 0;
     for (int card = 0; card < oracle_cards(index); card++)
         full |= *oracle_profile(index, card) ? 0 : v.in & 1u << card;
-    if (claimed && claimed >= __builtin_popcount(full))
-        v.in &= ~full;
+    for (uint32_t i = 0; v.node && i < v.node->n_cards; i++)
+        if (v.node->cards[i].pods || v.node->cards[i].reserved_mib)
+            promised |= 1u << oracle_card(index, v.node->cards[i].index);
+    if (v.claimed && v.claimed >= __builtin_popcount(full & ~promised))
+        v.in &= ~(v.claimed >= __builtin_popcount(full) ? full : full & ~promised);
     return v;
 }
 
@@ -112,6 +141,13 @@ static bool is_in(const struct view *v, const struct card *card)
     return v->in & 1u << number(v, card);
 }
 
+/* MiB that the request takes of the card. */
+static int64_t part(const struct view *v, const struct request *r,
+                    const struct card *card)
+{
+    return oracle_part(r, delivered_mib(v->delivered, number(v, card)));
+}
+
 /* A pending pod, or one that gets its promise. */
 struct asking {
     const char *uid;
@@ -127,19 +163,26 @@ static int64_t room_for(const struct world *w, const struct view *v, struct aski
            evictions_kept_mib(w, v->index, a.uid, a.priority, card);
 }
 
+static bool isolates(const struct view *v, const struct request *r)
+{
+    return !r->isolation || (r->isolation & oracle_enforces(v->delivered->isolation));
+}
+
 /* Is there certainly room on the card, but for weaker reservations? */
 static bool takes(const struct world *w, const struct view *v, struct asking a,
                   const struct card *card)
 {
-    return is_in(v, card) && !card->whole &&
-           room_for(w, v, a, card) >= a.request->mib_per_card &&
+    return is_in(v, card) && !card->whole && isolates(v, a.request) &&
+           room_for(w, v, a, card) >= part(v, a.request, card) &&
            (!a.request->core ||
             (card->compute_promised + card->compute_reserved + a.request->core <= 100 &&
              !evictions_kept_mib(w, v->index, a.uid, a.priority, card))) &&
-           request_accepts_card(a.request,
-                                span_of(oracle_model(v->index, number(v, card))),
-                                span_of(oracle_profile(v->index, number(v, card))),
-                                oracle_clock(v->index, number(v, card)));
+           request_accepts_card(
+               a.request,
+               &(struct card_kind){
+                   .model = span_of(oracle_model(v->index, number(v, card))),
+                   .profile = span_of(oracle_profile(v->index, number(v, card))),
+                   .spec.clock_mhz = oracle_clock(v->index, number(v, card))});
 }
 
 /* -- a promise -- */
@@ -186,19 +229,26 @@ static int worth(const struct link_table *t, unsigned cards)
 }
 
 /* Memory on one card: must be the best card; of equal ones the first, or if that is free, the one
- * that leaves the best sets of connected cards. A reserved card was the best one earlier. */
+ * that leaves the best sets of connected cards. A reserved card was the best one earlier, and so
+ * was one of a gang whose other members are bound in this step. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
     struct asking a = {pod->uid.p, pod->priority, pod->request};
-    int64_t had = room_for(w, v, a, chosen) + pod->request->mib_per_card;
-    if (has_on(before(v->r), a.uid, v->index) ||
+    /* What is reserved for weaker pods is taken last. */
+    struct asking last = {a.uid, INT64_MIN, a.request};
+    bool apart = room_for(w, v, last, chosen) >= 0;
+    for (uint32_t i = 0; i < v->node->n_cards; i++)
+        apart |= &v->node->cards[i] != chosen && takes(w, v, last, &v->node->cards[i]);
+    a = apart ? last : a;
+    int64_t has_now = part(v, pod->request, chosen);
+    int64_t had = room_for(w, v, a, chosen) + has_now;
+    if (w->bindings > 1 || has_on(before(v->r), a.uid, v->index) ||
         evictions_nominated(w, v->node)) /* nominated pods come first */
         return;
     const struct link_table *links = &v->delivered->links;
     const unsigned mine = 1u << number(v, chosen);
-    unsigned equal = mine,
-             free = is_free(w, v, a, chosen, pod->request->mib_per_card) ? mine : 0;
+    unsigned equal = mine, free = is_free(w, v, a, chosen, has_now) ? mine : 0;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];
         int64_t has = room_for(w, v, a, other);
@@ -235,8 +285,10 @@ static void look_at_set(struct world *w, const struct view *v,
     /* Binding by Binding, check_promise cannot know which one is applied. */
     if (p && narrowest > p->narrowest)
         p->narrowest = narrowest;
-    if (n > 3 || pod->request->ignores_links || !links->known ||
-        has_on(before(v->r), a.uid, v->index) || evictions_nominated(w, v->node))
+    /* A percentage is of cards of one size. */
+    if (n > 3 || pod->request->percent || pod->request->ignores_links || !links->known ||
+        w->bindings > 1 || has_on(before(v->r), a.uid, v->index) ||
+        evictions_nominated(w, v->node))
         return;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *card = &v->node->cards[i];
@@ -256,6 +308,9 @@ static void look_at_promise(struct world *w, const struct view *v,
                             const struct oracle_notes *notes)
 {
     unsigned chosen = 0;
+    struct oracle_pod *p = oracle_find(w, pod->uid.p);
+    if (p) /* as in look_at_set */
+        p->enforced |= oracle_enforces(v->delivered->isolation);
     for (int i = 0; i < notes->n; i++) {
         const struct card *card = NULL;
         for (uint32_t k = 0; k < v->node->n_cards; k++)
@@ -299,7 +354,9 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
         json_pack("{s:{s:o*}}", "metadata", "annotations",
                   json_loads(o->annotations ? o->annotations : "{}", 0, NULL));
     struct oracle_notes notes = oracle_notes(binding, index < 0 ? 0 : index);
-    struct view v = index < 0 ? (struct view){0} : view_of(r, index);
+    struct view v = {0};
+    if (index >= 0)
+        v = view_of(r, index, pod ? pod->member : NULL);
     if (!v.node || !pod || !notes.n || !delivered_cards(v.delivered) ||
         v.delivered->stale || v.node->state == NODE_STALE)
         violated(w, "%s is promised cards of %s, which has none available", o->uid,
@@ -354,8 +411,9 @@ static void compare_card(struct world *w, const struct view *v, const struct car
 
 void witness_check(struct world *w, const struct replica *r)
 {
-    for (int node = 0; node < NODES; node++) {
-        struct view v = view_of(r, node);
+    EACH_NODE(w, node)
+    {
+        struct view v = view_of(r, node, NULL);
         int delivered = delivered_cards(v.delivered), has = 0;
         if (v.node && (v.node->state == NODE_USABLE || v.node->state == NODE_STALE))
             has = (int)v.node->n_cards;
@@ -363,6 +421,9 @@ void witness_check(struct world *w, const struct replica *r)
             violated(w, "r%d: the heartbeat of n%d is stale, but the node gets pods",
                      r->id, node);
         w->stats.must_be_stale += v.delivered->stale;
+        /* Without an Scv, a Node of a yard has the cards of its capacity. */
+        if (w->yard && (!v.delivered->scv || (v.node && v.node->state == NODE_MISSING)))
+            continue;
         if (has != delivered)
             violated(w, "r%d: %d cards of n%d were delivered, it has %d", r->id,
                      delivered, node, has);
@@ -382,7 +443,7 @@ static struct reserved read_one(const struct ledger_reservation *from)
     r.node = oracle_index(from->node->name.p);
     for (uint32_t i = 0; i < from->n_shares && i < CARDS; i++) {
         r.card[r.n] = from->shares[i].card;
-        r.mib[r.n++] = from->whole ? 0 : from->shares[i].mib;
+        r.mib[r.n++] = from->request->kind == REQUEST_CARDS ? 0 : from->shares[i].mib;
     }
     return r;
 }
@@ -394,11 +455,15 @@ static void check_one(struct world *w, const struct replica *r, struct reserved 
 {
     const struct reserved *old = find(before(r), now->uid);
     const struct ledger_pod *pod = replica_pod(r, now->uid);
+    bool holds = barrier_holds(w, r, now->uid) &&
+                 ((in->type == CORE_BIND && span_eq(in->uid, from->uid)) ||
+                  (in->type == CORE_ANSWER && !old));
     int64_t now_ms = replica_time(w, r).mono_ms;
     int64_t limit_ms = now->in_gang ? CORE_GANG_RESERVATION_MS : CORE_RESERVATION_MS;
-    if (!old && !made)
+    if (!old && !made && !holds)
         violated(w, "r%d reserves cards for %s without a filter", r->id, now->uid);
-    now->made_ms = old ? old->made_ms : now_ms; /* not renewed */
+    /* Not renewed, but that of a bind that is held lasts as long. */
+    now->made_ms = old && !holds ? old->made_ms : now_ms;
     if (!core_is_leader(r->core))
         violated(w, "r%d reserves cards for %s and does not lead", r->id, now->uid);
     if (in->type == CORE_TICK && now_ms - now->made_ms >= limit_ms)
@@ -425,7 +490,10 @@ static bool fits(const struct world *w, const struct replica *r, struct asking a
     if (!node || node->state != NODE_USABLE || a.request->kind != REQUEST_MEMORY ||
         a.request->cards != 1 || evictions_nominated(w, node))
         return false;
-    struct view v = view_of(r, oracle_index(node->name.p));
+    struct view v = view_of(r, oracle_index(node->name.p), NULL);
+    if (v.claimed &&
+        node->has_reserved) /* which of the cards a claim leaves is not judged */
+        return false;
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (takes(w, &v, a, &node->cards[i]))
             return true;
@@ -529,7 +597,7 @@ void witness_reserve(struct world *w, struct replica *r, const struct core_input
                   done && in->type == CORE_RESERVE &&
                       (in->gang || span_eq(in->uid, at->uid)));
     }
-    struct reservations now = {items, n};
+    struct reservations now = {items, n, r};
     STEP_EACH(struct core_output, o, out)
     {
         const struct ledger_pod *pod =

@@ -14,7 +14,8 @@
  * program. Without a seed: the fixed seeds of the test suite.
  */
 
-const char *const node_names[NODES] = {"n0", "n1", "n2", "n3"};
+const char *const node_names[ALL_NODES] = {"n0", "n1", "n2", "n3", "n4",
+                                           "n5", "n6", "n7", "n8", "n9"};
 
 struct event {
     int64_t at;
@@ -265,6 +266,75 @@ bool world_run(struct world *w, int64_t until_ms)
     return w->steps < w->last_step && !w->failed;
 }
 
+/* Adds what happened, and frees the world. True: no invariant was violated. */
+static bool finish(struct world *w, struct stats *sum)
+{
+#define STAT(name) sum->name += w->stats.name;
+    STATS(STAT)
+#undef STAT
+    bool ok = !w->failed;
+    for (size_t i = 0; i < w->n_events; i++)
+        if (w->heap[i].drop)
+            w->heap[i].drop(w->heap[i].arg);
+    EACH_REPLICA(w, r)
+    replica_free(r);
+    scheduler_free(w);
+    queue_free(w);
+    barrier_free(w);
+    kubelet_free(w);
+    restores_free(w);
+    free(w->kept);
+    free(w->reserved);
+    oracle_free(w);
+    free(w->ended);
+    api_on_change(w->api, NULL, NULL);
+    api_free(w->api);
+    for (size_t i = 0; i < TRACE_LINES; i++)
+        free(w->trace[i]);
+    free(w->heap);
+    free(w->yard);
+    free(w);
+    return ok;
+}
+
+/* The processes and the API server of a new world. */
+static void begin(struct world *w)
+{
+    struct api_config config = {.seed = w->seed};
+    rng_init(&w->rng, w->seed);
+    rng_init(&w->plain_rng, w->seed);
+    world_set_api(w, api_new(&config));
+    oracle_start(w);
+    tick_api(w, NULL);
+    EACH_REPLICA(w, r)
+    {
+        r->world = w;
+        r->id = (int)(r - w->replicas);
+        replica_boot(w, r);
+    }
+}
+
+/* A yard at rest; its own code makes the failures. */
+static bool run_yard(uint64_t seed, bool verbose, struct stats *sum)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    *w = (struct world){.seed = seed,
+                        .last_step = UINT64_MAX,
+                        .now_ms = 1000000,
+                        .n_replicas = yard_name(seed) ? 1 : (int)(seed % REPLICAS) + 1,
+                        .decides = true,
+                        .gangs = true,
+                        .quiet = true,
+                        .weather = weathers[0],
+                        .yard = xcalloc(1, sizeof *w->yard),
+                        .verbose = verbose};
+    begin(w);
+    yard_run(w);
+    if (w->failed && yard_name(seed))
+        fprintf(stderr, "... in the yard %s\n", yard_name(seed));
+    return finish(w, sum);
+}
+
 /* Runs one seed. True: no invariant was violated. */
 static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
 {
@@ -280,48 +350,24 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
                         .decides = seed / 2 % 5 >= 3,
                         .gangs = seed / 2 % 5 == 4,
                         .samples = seed % 4 > 0 && seed / 2 % 5 == 3,
+                        .end_node = NODES,
                         .verbose = verbose};
     w->backups = !w->outsiders && !w->tenants && !w->preempts && !w->gangs;
-    struct api_config config = {.seed = seed};
-    rng_init(&w->rng, seed);
-    rng_init(&w->plain_rng, seed);
-    world_set_api(w, api_new(&config));
-    for (int node = 0; node < NODES; node++)
-        oracle_all_links(node, &w->links[node]);
-    oracle_start(w);
-    tick_api(w, NULL);
-    EACH_REPLICA(w, r)
+    EACH_NODE(w, node)
     {
-        r->world = w;
-        r->id = (int)(r - w->replicas);
-        replica_boot(w, r);
+        static const uint8_t lists[NODES] = {
+            0, SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER | SCV_ISOLATION_LIBRARY,
+            SCV_ISOLATION_KNOWN | SCV_ISOLATION_LIBRARY,
+            SCV_ISOLATION_KNOWN | SCV_ISOLATION_DRIVER | SCV_ISOLATION_MPS};
+        oracle_all_links(node, &w->links[node]);
+        w->isolation[node] = lists[node];
     }
+    begin(w);
     agents_start(w);
     scheduler_start(w);
     start_chaos(w, NULL);
     world_run(w, INT64_MAX);
-#define STAT(name) sum->name += w->stats.name;
-    STATS(STAT)
-#undef STAT
-    bool ok = !w->failed;
-    for (size_t i = 0; i < w->n_events; i++)
-        if (w->heap[i].drop)
-            w->heap[i].drop(w->heap[i].arg);
-    EACH_REPLICA(w, r)
-    replica_free(r);
-    scheduler_free(w);
-    kubelet_free(w);
-    restores_free(w);
-    free(w->kept);
-    free(w->reserved);
-    oracle_free(w);
-    api_on_change(w->api, NULL, NULL);
-    api_free(w->api);
-    for (size_t i = 0; i < TRACE_LINES; i++)
-        free(w->trace[i]);
-    free(w->heap);
-    free(w);
-    return ok;
+    return finish(w, sum);
 }
 
 /* -- the program -- */
@@ -339,7 +385,7 @@ enum { LONG_RUN = 1000000 };
 struct config {
     int64_t seed, steps, seeds;
     bool verbose;
-    char *mutant;
+    char *mutant, *yard;
 };
 
 #define OPTION(n, a, t, i, at, text)                                                     \
@@ -354,6 +400,8 @@ static const struct opt table[] = {
     OPTION("steps", "N", INT, STEPS, steps,
            "Number of events, summed over all seeds (default: " STEPS ")."),
     OPTION("verbose", NULL, BOOL, NULL, verbose, "Print every event (default: false)."),
+    OPTION("yard", "NAME", STRING, NULL, yard,
+           "Run only this scenario of yard.c (default: those of the seeds)."),
     OPTION("mutant", "NAME", STRING, NULL, mutant,
            "Plant this fault of test/mutants.h; needs a build with SANITIZE=mutants."),
     {0},
@@ -383,9 +431,21 @@ int main(int argc, char **argv)
     json_object_seed(1);
     int failed = 0;
     int64_t seeds = c.seed ? 1 : c.seeds;
-    for (int64_t i = 1; i <= seeds; i++)
-        failed += !run((uint64_t)(c.seed ? c.seed : i), (uint64_t)(c.steps / seeds),
-                       c.verbose, &sum);
+    if (c.yard && !yard_seed(c.yard)) {
+        fprintf(stderr, "simulate: --yard=%s: there is no such scenario\n", c.yard);
+        return 2;
+    }
+    if (c.yard) {
+        failed = !run_yard(yard_seed(c.yard), c.verbose, &sum);
+        printf("%d passed, %d failed\n", !failed, failed);
+        opt_free(&program, &c);
+        return failed;
+    }
+    for (int64_t i = 1; i <= seeds; i++) {
+        uint64_t seed = (uint64_t)(c.seed ? c.seed : i);
+        failed += !run(seed, (uint64_t)(c.steps / seeds), c.verbose, &sum);
+        failed += !run_yard(seed, c.verbose, &sum);
+    }
 #define STAT(name)                                                                       \
     printf("%s %llu\n", #name, (unsigned long long)sum.name);                            \
     if (!sum.name && !c.seed && (c.steps >= LONG_RUN || &sum.name == &sum.bound)) {      \

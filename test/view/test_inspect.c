@@ -32,10 +32,12 @@ static void stop(void)
 static void reserve(const char *name, int card, uint8_t core)
 {
     struct ledger_share share = {.card = card, .mib = 10};
+    const struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 10, .core = core};
     const struct ledger_reservation one = {.uid = span_of(name),
                                            .ns = SPAN("default"),
                                            .name = span_of(name),
-                                           .core = core,
+                                           .request = &r,
                                            .shares = &share,
                                            .n_shares = 1};
     ledger_reserve(ledger, &one, SPAN("n1"));

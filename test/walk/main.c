@@ -56,6 +56,27 @@ static const struct scenario scenarios[] = {
      .asks = {1, 1},
      .n = {[DO_LEASE_CUT] = 1, [DO_DELETE_LEASE] = 1},
      .end_ms = 7 * SECOND},
+    {.name = "shorter",
+     .about = "two processes, the second with a shorter lease; lease calls are lost",
+     .standby = true,
+     .asks = {1, 1},
+     .lease_ms = {7 * SECOND, 5 * SECOND},
+     .n = {[DO_LEASE_CUT] = 2},
+     .end_ms = 8500},
+    {.name = "longer",
+     .about = "two processes, the second with a longer lease; lease calls are lost",
+     .standby = true,
+     .asks = {1, 1},
+     .lease_ms = {5 * SECOND, 7 * SECOND},
+     .n = {[DO_LEASE_CUT] = 2},
+     .end_ms = 8500},
+    {.name = "deleted-shorter",
+     .about = "as deleted; the second process has a shorter lease",
+     .standby = true,
+     .asks = {1, 1},
+     .lease_ms = {7 * SECOND, 5 * SECOND},
+     .n = {[DO_LEASE_CUT] = 1, [DO_DELETE_LEASE] = 1},
+     .end_ms = 9 * SECOND},
 };
 
 enum { UNLIMITED = 100000, FIRST_DEPTH = 6, DEEPER = 2 };
@@ -180,7 +201,7 @@ static bool walk_scenario(size_t depth, bool quick)
     heap_on(false);
     world_begin(world, scenario);
     bool ok = run(depth && depth < UNLIMITED ? depth : UNLIMITED);
-    printf("%-8s ", scenario->name);
+    printf("%-15s ", scenario->name);
     if (ok) {
         printf("%9zu states, %10llu steps, %3zu deep: %s\n", seen.n,
                (unsigned long long)steps, deepest, scenario->about);

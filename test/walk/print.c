@@ -49,7 +49,7 @@ static int64_t number(const struct buf *text)
 static void put_leader(uint64_t *print, const struct world *w, const struct core *core)
 {
     const struct leader *leader = &core->leader;
-    const struct cursor *pods = &core->cursors[CORE_PODS];
+    const struct reflector *pods = &core->reflectors[CORE_PODS];
     PUT(print, leader->state, leader->leading, leader->settled, leader->known,
         leader->absent, leader->known ? number(&leader->version) == w->lease.version : -1,
         w->lease.object - number(&leader->uid), due(w, leader->lead_from_ms),
@@ -82,24 +82,23 @@ static unsigned failures(unsigned n)
 
 static void put_core(uint64_t *print, const struct world *w, const struct core *core)
 {
-    const struct cursor *c = &core->cursors[CORE_PODS];
+    const struct reflector *r = &core->reflectors[CORE_PODS];
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put_leader(print, w, core);
     for (uint32_t i = 0; node && i < node->n_cards; i++)
         PUT(print, node->cards[i].promised_mib);
-    PUT(print, c->state, c->synced, failures(c->failure.failures), failures(c->relists),
-        c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE ? due(w, c->due_ms)
-                                                                    : 0,
-        (int64_t)core->rng.state, core->wakeups_begun);
+    PUT(print, r->state, r->synced, r->failure.failures > 0, failures(r->tries),
+        failures(r->relists), due(w, reflector_due(r)), (int64_t)core->rng.state,
+        core->wakeups_begun);
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)
     put_op(print, w, op);
     PUT(print, -2);
     for (int i = 0; i < WALK_PODS; i++) {
         const struct ledger_pod *pod = ledger_pod_find(core->ledger, span_of(uids[i]));
-        int64_t asked_ms = c->state == CURSOR_LISTING ? c->requested_ms : w->now_ms;
+        int64_t asked_ms = r->state == REFLECTOR_LISTING ? r->requested_ms : w->now_ms;
         PUT(print, pod != NULL);
         if (pod)
-            PUT(print, pod->node != NULL, pod->unconfirmed, pod->seen == c->run,
+            PUT(print, pod->node != NULL, pod->unconfirmed, pod->seen == r->run,
                 pod->confirmed_ms < asked_ms);
     }
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)

@@ -60,10 +60,11 @@ struct choice {
 
 struct scenario {
     const char *name, *about;
-    bool standby; /* a second process waits for the lease from the start */
-    bool linked;  /* two cards: each pod requests both, connected by NVLink */
-    int asks[2];  /* bind requests of kube-scheduler for pod A, B */
-    int n[WHATS]; /* how often each limited choice is left */
+    bool standby;        /* a second process waits for the lease from the start */
+    bool linked;         /* two cards: each pod requests both, connected by NVLink */
+    int asks[2];         /* bind requests of kube-scheduler for pod A, B */
+    int64_t lease_ms[2]; /* of each process; 0: the default */
+    int n[WHATS];        /* how often each limited choice is left */
     int64_t end_ms;
 };
 
@@ -148,6 +149,7 @@ struct ask {
 struct world {
     struct scenario left; /* remaining events */
     bool linked;
+    int64_t lease_ms[2]; /* as in the scenario */
     int64_t now_ms;
     struct walk_pod pods[WALK_PODS];
     struct walk_event events[WALK_EVENTS];

@@ -25,7 +25,6 @@ enum {
     BIND_GIVE_UP_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
     GET_GIVE_UP_MS = 5000,
     LIST_GIVE_UP_MS = 5000,
-    LEASE_GIVE_UP_MS = 2000,
     NO_LIMIT_MS =
         10 * 1000, /* when a Binding without send_by.mono_ms leaves at the latest */
     SETTLE_MS = 60 * 1000,
@@ -360,7 +359,7 @@ static void lease_call(struct world *w, int proc, const struct core_output *o)
 {
     bool write = o->type == CORE_CALL_LEASE_WRITE;
     struct message *m =
-        post(w, write ? MSG_LEASE_WRITE : MSG_LEASE_GET, proc, o->call, LEASE_GIVE_UP_MS);
+        post(w, write ? MSG_LEASE_WRITE : MSG_LEASE_GET, proc, o->call, o->limit_ms);
     m->create = o->create;
     if (write)
         read_wanted(&m->wants, o->body);
@@ -520,6 +519,7 @@ static void start(struct world *w, int proc)
         .identity = p->identity,
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",
+        .lease_ms = w->lease_ms[proc],
         .seed = 1,
     };
     heap_on(true);
@@ -860,7 +860,7 @@ void world_compare(struct world *w)
             violated(w, "%s lacks the node or a card", proc->identity);
         for (int i = 0; node && i < cards_of(w) && i < node->n_cards; i++) {
             const struct card *card = &node->cards[i];
-            if (card->promised_mib != (card_profile(card).n ? 0 : used))
+            if (card->promised_mib != (card->kind->profile.n ? 0 : used))
                 violated(w, "%s counts %lld units on card %d, the API has %lld",
                          proc->identity, (long long)card->promised_mib, i,
                          (long long)used);
@@ -894,6 +894,7 @@ void world_begin(struct world *w, const struct scenario *s)
 {
     *w = (struct world){
         .linked = s->linked, .now_ms = 1000000, .lease = {.version = 1}, .calm = true};
+    memcpy(w->lease_ms, s->lease_ms, sizeof w->lease_ms);
     if (!s->n[DO_CREATE])
         create(w, 0);
     create(w, 1);

@@ -71,6 +71,8 @@ const shareOf = (pod) => `${mib(pod.mib)}${pod.wholeCard ? ', whole card' : ''}$
 const usedOf = (pod) => ('usedMiB' in pod ? `${mib(pod.usedMiB)} used${'utilizationPercent' in pod
   ? `, ${pod.utilizationPercent} % of the SMs` : ''}` : '');
 
+const heldOf = (pod) => ('enforcedBy' in pod ? `enforced by ${pod.enforcedBy.length ? pod.enforcedBy.join(', ') : 'nobody'}` : '');
+
 function cardOf(dev, cordoned) {
   const facts = { Promised: mib(dev.promisedMiB),
     Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'unknown' };
@@ -96,7 +98,7 @@ function cardOf(dev, cordoned) {
     also: dev.health !== 'Healthy' ? STATES[dev.health][0] : dev.overcommitted ? 'overcommitted'
       : 'usedMiB' in dev ? `${tenth(dev.usedMiB, dev.totalMiB)} measured` : 'not measured',
     said: `, ${plural(dev.pods.length, 'pod')}`,
-    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${shareOf(p)}${usedOf(p)}`)
+    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${shareOf(p)}${usedOf(p)}${heldOf(p)}`)
       : ['No promises on this card'],
     facts,
     bar: share(dev.promisedMiB, dev.totalMiB),

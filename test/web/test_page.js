@@ -19,19 +19,23 @@ const measured = (what) => console.log(`measured: ${what}`);
 const shot = (page, name, fullPage = false) => (SHOTS
   ? page.screenshot({ path: path.join(SHOTS, `${name}.png`), fullPage }) : null);
 
+// A container, what it uses of its card, and what enforces its promise.
+const held = (namespace, name, uuid, usedMemory, enforcedBy) => ({ namespace, name, container: 'main', units: 1,
+  resource: 'aliyun.com/gpu-mem', cards: [uuid], usage: [{ uuid, podUID: `uid-${name}`, usedMemory, enforcedBy }] });
+
 // At least one of everything that the page can show.
 const T4 = 16276;
 function objects() {
   return [
     node('gpu-node-1'), scv('gpu-node-1', [{ freeMemory: T4 - 8100, links: 'X NV2 PIX PXB', numaNode: 0 },
       { freeMemory: T4 - 6020, links: 'NV2 X PHB NODE', numaNode: 0 },
-      { freeMemory: T4 - 15012, links: 'PIX PHB X SYS', numaNode: 1 }, { links: 'PXB NODE SYS X' }]),
+      { freeMemory: T4 - 15012, links: 'PIX PHB X SYS', numaNode: 1 }, { links: 'PXB NODE SYS X' }],
+    undefined, { podList: [held('default', 'chat-a', 'GPU-gpu-node-1-0', 8100, [])] }),
     pod('chat-a', 8, 'gpu-node-1', 0), pod('embedder', 2, 'gpu-node-1', 0, { namespace: 'search' }),
     pod('ranker', 4, 'gpu-node-1', 1, { namespace: 'search' }), pod('whisper', 6, 'gpu-node-1', 1, { core: 30 }),
     pod('trainer', 1, 'gpu-node-1', 2, { whole: true, namespace: 'research' }),
     node('gpu-node-2'), scv('gpu-node-2', [{ health: 'Unhealthy' }, { freeMemory: T4 - 9000, usageComplete: true }],
-      undefined, { processList: [{ uuid: 'GPU-gpu-node-2-1', namespace: 'research', name: 'notebook-1',
-        podUID: 'uid-notebook-1', usedMemory: 6500 },
+      undefined, { podList: [held('research', 'notebook-1', 'GPU-gpu-node-2-1', 6500, ['library', 'driver'])], processList: [
       { uuid: 'GPU-gpu-node-2-1', pid: 812, name: 'Xorg', usedMemory: 2500 }] }),
     pod('notebook-1', 5, 'gpu-node-2', 1, { namespace: 'research' }),
     { ...node('gpu-node-3', { 'gpushare/mode': 'card' }), spec: { unschedulable: true } }, scv('gpu-node-3', [{}, {}]),
@@ -293,6 +297,44 @@ const tests = {
     await page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost');
     assert.match(await page.textContent('#banner-text'), /^No connection to .kubectl inspect gpushare --serve. \(unreachable\)\./);
     await page.close();
+  },
+
+  async 'says since when nothing is known of the cluster'({ context }) {
+    const world = await World.start('nodes=2');
+    const { program, url } = await world.serve();
+    const say = async (name, body, method = 'POST') => assert.ok((await fetch(`${world.api}/kube-sim/${name}`,
+      { method, body: body && JSON.stringify(body) })).ok);
+    const isLost = (page) => page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost', null, { timeout: 15000 });
+    const pages = await Promise.all([world, { url }].map((at) => open(context, at)));
+    await say('faults', { action: 'answer', status: 401 }); // the login has expired
+    await say('watches', { action: 'cut' });
+    for (const page of [...pages, await context.newPage()]) {
+      if (!page.faults)
+        await page.goto(url); // a fresh page is not live either
+      await isLost(page);
+      assert.match(await page.textContent('#live-text'), /^As of \d/);
+      assert.match(await page.textContent('#banner-text'), /^Not up to date: the watch of \w+ delivers nothing: HTTP 401.*\. Showing the state of \d/);
+      assert.ok(await page.evaluate(() => document.body.classList.contains('stale')));
+      assert.strictEqual((await shownNames(page)).length, 2); // the last state stays
+    }
+    await shot(pages[1], 'stale');
+    await assertAccessible(pages[1], 'stale');
+    for (const at of [`${world.url}inspect`, `${url}inspect`, `${world.url}inspect/node-00000`]) {
+      const answer = await (await fetch(at)).json();
+      assert.match(answer.staleReason, /^the watch of \w+ delivers nothing: HTTP 401/);
+      assert.ok(Math.abs(Date.now() - Date.parse(answer.staleSince)) < 60000, answer.staleSince);
+    }
+    assert.match(program.said, /^kubectl-inspect-gpushare: as of \d\d:\d\d:\d\d: the watch of \w+ delivers nothing: HTTP 401/m);
+    await say('faults', null, 'DELETE'); // a new login
+    await Promise.all(pages.map(isLive));
+    assert.ok(await pages[1].locator('#banner').isHidden());
+    assert.ok(!('staleReason' in await (await fetch(`${url}inspect`)).json()));
+    await world.sim.end('SIGKILL'); // the API server is gone
+    await Promise.all(pages.map(isLost));
+    assert.match(await pages[1].textContent('#banner-text'), /^Not up to date: the watch of \w+ delivers nothing: /);
+    await program.end('SIGINT');
+    await Promise.all(pages.map((page) => page.close()));
+    await world.stop();
   },
 
   async 'shows the error of an extender that is not ready'({ context, world }) {

@@ -45,8 +45,7 @@ static struct {
     int waiting;   /* waiting handlers of /block */
     bool released; /* releases them */
     struct feed *feeds;
-    int n_feeds;                /* open streams */
-    _Atomic int64_t wake_at_ms; /* of streams that wait; 0: after a second */
+    int n_feeds; /* open streams */
     atomic_int opened, closed, fills;
 } kit;
 
@@ -70,8 +69,6 @@ fixture_feed_fill(void *ctx, struct httpd_open_stream *stream, struct buf *out)
     buf_add_span(out, buf_span(&f->pending));
     buf_clear(&f->pending);
     enum httpd_stream_result then = f->then;
-    if (kit.wake_at_ms)
-        httpd_stream_wake_at(f->stream, kit.wake_at_ms);
     pthread_mutex_unlock(&kit.lock);
     return some && then == HTTPD_STREAM_WAIT ? HTTPD_STREAM_MORE : then;
 }

@@ -242,3 +242,48 @@ TEST(threads_share_a_client_and_idle_connections_are_limited)
     stub_stop(s);
     gate_free(crowd.all);
 }
+
+/* Answers the first request, and never another. */
+static void answer_once(struct stub_conn *conn, void *ctx)
+{
+    bool was_reset;
+    stub_read(conn);
+    stub_reply(conn, 200, "", "ok");
+    stub_read(conn);
+    stub_drain(conn, &was_reset);
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+static bool has_gone_later(void *ctx)
+{
+    return atomic_fetch_add((atomic_int *)ctx, 1) > 2;
+}
+
+static bool is_there(void *ctx)
+{
+    atomic_fetch_add((atomic_int *)ctx, 1);
+    return false;
+}
+
+TEST(a_call_whose_caller_has_gone_is_given_up)
+{
+    atomic_int closed = 0, asked = 0;
+    bool sent;
+    FOR_CLIENT(answer_once, &closed)
+    {
+        struct httpc_request req = request("POST", "/bind", "{}");
+        req.gone = is_there;
+        req.gone_ctx = &asked;
+        call_ok(c, &req, "ok");
+        atomic_store(&asked, 0);
+        req.gone = has_gone_later;
+        ck_assert_int_eq(call_fails(c, &req, &sent), ERR_UNAVAILABLE);
+        ck_assert(sent);
+        lib_wait(atomic_load(&closed) == 1); /* the server sees it */
+        int before = atomic_load(&asked);
+        req.gone = NULL; /* a handle of the pool forgets it */
+        call_ok(c, &req, "ok");
+        ck_assert_int_eq(atomic_load(&asked), before);
+        ck_assert_uint_eq(stub_connections(s), 2);
+    }
+}

@@ -228,16 +228,3 @@ TEST(wakeups_may_race_with_connects_and_disconnects)
         raw_reply_fini(&r);
     }
 }
-
-TEST(a_stream_is_filled_at_the_time_that_it_names)
-{
-    FOR_BOTH_SERVERS(NULL)
-    {
-        struct raw c;
-        kit.wake_at_ms = clock_mono_ms() + 2500; /* not after one second */
-        open_stream(&c, &r);
-        lib_wait(atomic_load(&kit.fills) > 1);
-        ck_assert_int_ge(clock_mono_ms(), kit.wake_at_ms);
-        raw_close(&c);
-    }
-}

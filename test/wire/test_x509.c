@@ -67,6 +67,27 @@ TEST(what_is_made_is_read)
     ck_assert_int_eq(info.begins_s, NOW_S - 5);
 }
 
+/* Of a chain the certificate that ends first, of authorities the last one. */
+TEST(a_metric_has_the_end_and_the_lifetime_of_the_same_certificate)
+{
+    cleanup_buf struct buf chain = {0}, out = {0};
+    buf_add_span(&chain, buf_span(&leaf.cert));
+    buf_add_span(&chain, buf_span(&ca.cert));
+    for (int i = 0; i < X509_N_METRICS; i++) {
+        x509_sample(&out, i, "serving", buf_span(&chain), false);
+        x509_sample(&out, i, "client-ca", buf_span(&chain), true);
+        x509_sample(&out, i, "none", SPAN("x"), false);
+    }
+    ck_assert_str_eq(
+        out.p,
+        "gpushare_certificate_expiry_timestamp_seconds{certificate=\"serving\"} "
+        "1800086400\n"
+        "gpushare_certificate_expiry_timestamp_seconds{certificate=\"client-ca\"} "
+        "1800864000\n"
+        "gpushare_certificate_lifetime_seconds{certificate=\"serving\"} 86405\n"
+        "gpushare_certificate_lifetime_seconds{certificate=\"client-ca\"} 864000\n");
+}
+
 TEST(issuers_are_told_apart)
 {
     cleanup_buf struct buf both = {0};

@@ -133,6 +133,7 @@ const struct kind sim_kinds[KINDS_N] = {
               "status.updateTime time\n"
               "status.driverVersion string\n"
               "status.cudaVersion string\n"
+              "status.isolation strings\n"
               "status.podList objects\n"
               "status.cardList objects\n"
               "status.cardList[].id int\n"

@@ -117,9 +117,8 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
         server = start(c, api, &port, err);
     if (server) {
         cleanup_buf struct buf line = {0};
-        bool v6 = strchr(c->listen, ':');
-        buf_printf(&line, "listening on %s%s%s:%u\n", v6 ? "[" : "", c->listen,
-                   v6 ? "]" : "", port);
+        buf_printf(&line, "listening on " STR_HOST ":%u\n", STR_HOST_ARG(c->listen),
+                   port);
         ssize_t n = write(STDERR_FILENO, line.p, line.n);
         (void)n;
         serve(server, set, c->tick_ms);

@@ -198,8 +198,9 @@ struct generate {
     int64_t node_bytes,
         pod_bytes; /* approximate size, padded with managedFields; 0: no padding */
     int64_t seed;
-    bool uuid;   /* write card UUIDs into Scv objects and pods */
-    bool links;  /* write what connects the cards: quads of NVLinks, each card linked to the next
+    bool uuid; /* write card UUIDs into Scv objects and pods */
+    bool
+        links; /* write what connects the cards: quads of NVLinks, each card linked to the next
                     quad */
     bool scvs;   /* create Scv objects */
     bool leases; /* create heartbeat Leases */

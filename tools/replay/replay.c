@@ -165,10 +165,9 @@ void replay_run(const struct trace *trace, const struct replay_settings *setting
     r.first_reject = r.rejecting ? r.first_reject / (double)r.rejecting : 0;
     r.decisions_per_s = r.seconds > 0 ? r.decisions / r.seconds : 0;
     r.plan_ms = r.rejected > 0 ? r.plan_ms / r.rejected : 0;
-    double *const means[] = {&r.alloc90, &r.alloc100,       &r.rejected_wide,
-                             &r.churn_rejected, &r.rejected, &r.rejected_cards,
-                             &r.won,     &r.won_wide,       &r.won_cards,
-                             &r.moves};
+    double *const means[] = {
+        &r.alloc90,        &r.alloc100, &r.rejected_wide, &r.churn_rejected, &r.rejected,
+        &r.rejected_cards, &r.won,      &r.won_wide,      &r.won_cards,      &r.moves};
     for (size_t i = 0; i < ARRAY_LEN(means); i++)
         *means[i] /= (double)settings->seeds;
     *result = r;

@@ -101,6 +101,8 @@
     "--on-overuse" "set scvAgent.overuse instead" "--on-unpromised" "set scvAgent.overuse instead"
     "--overuse-grace" "set scvAgent.overuse instead"
     "--overuse-tolerance" "set scvAgent.overuse instead" "--overuse-always" "set scvAgent.overuse instead"
+    "--xid-ignore" "set gpuNodes.xidIgnore instead" "--xid-fatal" "set gpuNodes.xidFatal instead"
+    "--set-limits" "set gpuNodes.setLimits instead"
     "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
     "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}
 {{- range $at := list "scvAgent" "devicePlugin" }}
@@ -130,6 +132,10 @@
 {{- if and (not (or $s.image.tag $s.image.digest)) (eq .Capabilities.KubeVersion.Version $assumed) (not (include "gpushare.seesCluster" .)) }}
 {{- fail (printf "scheduler.image.tag: helm sees no cluster, and %s is the Kubernetes that it assumes without --kube-version; set scheduler.image.tag to the version of the API server, which may be %s, or use helm template --kube-version with another one" $assumed $assumed) }}
 {{- end }}
+{{- $tag := last (splitList ":" (include "gpushare.schedulerImage" .)) }}
+{{- if and (not $s.image.digest) (or (not $s.image.tag) (eq $s.image.registry "registry.k8s.io")) (not (regexMatch "^v1[.][0-9]+[.][0-9]{1,2}(-(alpha|beta|rc)[.][0-9]+)?$" $tag)) }}
+{{- fail (printf "scheduler.image.tag: Kubernetes has no image kube-scheduler:%s; set the tag of a release, such as v1.35.0. AKS counts long-term patches from 100 on: set the tag of the last release there, such as v1.30.14" $tag) }}
+{{- end }}
 {{- if include "gpushare.onLoopback" . }}
 {{- fail "scheduler.enabled: with extender.hostNetwork one replica listens on 127.0.0.1, where no other pod reaches it; set extender.hostNetwork to false, or scheduler.enabled to false for the kube-scheduler of that node" }}
 {{- end }}
@@ -150,7 +156,7 @@
 {{/* Units of bound pods cannot change: their limits would mean other amounts. */}}
 {{- define "gpushare.checkUnit" -}}
 {{- $unit := printf "--memory-unit=%s" .Values.memoryUnit }}
-{{- $installed := list (lookup "apps/v1" "Deployment" .Release.Namespace "gpushare-schd-extender") (lookup "apps/v1" "DaemonSet" .Release.Namespace "gpushare-device-plugin-ds") }}
+{{- $installed := list (lookup "apps/v1" "Deployment" .Release.Namespace "gpushare-schd-extender") (lookup "apps/v1" "DaemonSet" .Release.Namespace "gpushare-device-plugin-ds") (lookup "apps/v1" "DaemonSet" .Release.Namespace "scv-agent") }}
 {{- range $of := $installed }}
 {{- range (dig "spec" "template" "spec" "containers" list $of) }}
 {{- range $arg := .args }}
@@ -195,7 +201,28 @@
 {{- end }}
 {{- end }}
 
+{{/* Every map, and what is new since 1.0: `helm upgrade --reuse-values` takes the values of the older
+     chart, which lack it. Without networkPolicy and monitoring, 1.0 rendered everything else. */}}
+{{- define "gpushare.checkReuse" -}}
+{{- $monitoring := ternary (list "monitoring.podMonitors" "monitoring.dashboards" "monitoring.rules") list (hasKey .Values "monitoring") }}
+{{- range $path := concat $monitoring (list "image" "crd" "nodeLeaseNamespace" "podDefaults" "inspectRoles" "gpuNodes"
+    "extender.image" "extender.pdb" "extender.preemption" "extender.service" "extender.tls.certManager"
+    "extender.apiService" "extender.serviceAccount" "extender.leaseSeconds"
+    "gpuNodes.xidIgnore" "gpuNodes.xidFatal" "gpuNodes.setLimits"
+    "scheduler.image" "scheduler.serviceAccount" "scvAgent.image" "scvAgent.overuse" "scvAgent.serviceAccount"
+    "devicePlugin.image" "devicePlugin.serviceAccount" "mps" "helmTest") }}
+{{- $at := $.Values }}
+{{- range $key := splitList "." $path }}
+{{- if not (hasKey $at $key) }}
+{{- fail (printf "%s: the values lack it, as with helm upgrade --reuse-values, which leaves out what is new in a chart; use helm upgrade --reset-then-reuse-values" $path) }}
+{{- end }}
+{{- $at = get $at $key }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "gpushare.checks" -}}
+{{- include "gpushare.checkReuse" . }}
 {{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "gpushare-schd-extender" }}
 {{- range $binding.subjects }}
 {{- if and $.Values.extender.enabled (ne .namespace $.Release.Namespace) }}

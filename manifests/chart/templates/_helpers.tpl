@@ -11,11 +11,11 @@ component: {{ . }}
 {{/* Labels of every object, which change with the version of the chart. */}}
 {{- define "gpushare.chartLabels" -}}
 app.kubernetes.io/name: gpushare
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/part-of: gpushare
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{/* Labels of pods: (list $ COMPONENT). Selectors use the first two, which never change. */}}
@@ -23,7 +23,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $component := index . 1 }}
 {{- include "gpushare.labels" $component }}
 app.kubernetes.io/name: gpushare
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ $component }}
 app.kubernetes.io/part-of: gpushare
 {{- end }}
@@ -82,6 +82,16 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- else }}NodePort{{ end }}
 {{- end }}
 
+{{/* Where the kube-scheduler of a node finds the extender. */}}
+{{- define "gpushare.address" -}}
+{{- $s := .Values.extender.service }}
+{{- if .Values.extender.hostNetwork }}127.0.0.1:12345
+{{- else if eq (include "gpushare.serviceType" .) "NodePort" }}127.0.0.1:{{ $s.nodePort }}
+{{- else if contains ":" ($s.clusterIP | default "") }}[{{ $s.clusterIP }}]:12345
+{{- else }}{{ $s.clusterIP | default "CLUSTER-IP" }}:12345
+{{- end }}
+{{- end }}
+
 {{/* Node affinity of the extender. */}}
 {{- define "gpushare.extenderNodes" -}}
 {{- $on := .Values.extender.onControlPlane }}
@@ -98,6 +108,30 @@ requiredDuringSchedulingIgnoredDuringExecution:
   - matchExpressions:
     - {key: kubernetes.io/os, operator: In, values: [linux]}
   {{- end }}
+{{- end }}
+
+{{/* Where the extender's pods may run: (dict "root" $ "affinity" AFFINITY). */}}
+{{- define "gpushare.extenderPlace" -}}
+{{- $e := .root.Values.extender }}
+{{- $affinity := deepCopy .affinity }}
+{{- if not (hasKey $affinity "nodeAffinity") }}
+{{- $_ := set $affinity "nodeAffinity" (include "gpushare.extenderNodes" .root | fromYaml) }}
+{{- end }}
+{{- with $e.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+affinity: {{- toYaml $affinity | nindent 2 }}
+{{- with $e.tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/* Of a pod that runs once, where a replica of the extender could. It may share a node with one. */}}
+{{- define "gpushare.extenderPlaceOnce" -}}
+{{- include "gpushare.extenderPlace" (dict "root" . "affinity" (omit (.Values.extender.affinity | default dict) "podAntiAffinity")) | trim }}
 {{- end }}
 
 {{/* Where kube-scheduler is on the same node as the only replica: no certificate is needed. */}}
@@ -193,6 +227,238 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* -- scv-agent and the device plugin, modes of gpushare-node -- */}}
+
+{{/* "true" if an item of the first list has the KEY of another item of the second: (list A B KEY). */}}
+{{- define "gpushare.differ" -}}
+{{- $key := index . 2 }}
+{{- range $a := index . 0 }}
+{{- range $b := index $ 1 }}
+{{- if and (eq (toString (get $a $key)) (toString (get $b $key))) (ne (toJson $a) (toJson $b)) }}true{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Items with name and value of a map. */}}
+{{- define "gpushare.items" -}}
+items:
+{{- range $k, $v := . }}
+- {name: {{ $k | quote }}, value: {{ $v | quote }}}
+{{- end }}
+{{- end }}
+
+{{/* The settings of one program that would be settings of the other, too: options that both have,
+     and variables that both read. */}}
+{{- define "gpushare.common" -}}
+{{- range .extraArgs }}
+{{- if regexMatch "^--(config|context|gpu-source|healthy-after|kubeconfig|late-after|limit-dir|sampler-limit|unhealthy-after|unified-memory|xid-hold)(=|$)" . }}{{ toJson . }}{{ end }}
+{{- end }}
+{{- range .extraEnv }}
+{{- if regexMatch "^(HOME|KUBERNETES_SERVICE_.*|NVIDIA_.*)$" .name }}{{ toJson . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* "true" where one DaemonSet is both; "" where only one is enabled, or where they differ in what
+     one pod cannot have twice. Then each is a DaemonSet of its own, as in 1.0. */}}
+{{- define "gpushare.oneNodeProgram" -}}
+{{- $a := .Values.scvAgent }}
+{{- $p := .Values.devicePlugin }}
+{{- $split := not (and $a.enabled $p.enabled) }}
+{{- if ne (include "gpushare.common" $a) (include "gpushare.common" $p) }}{{ $split = true }}{{ end }}
+{{- range list "gpushare.nodePod" "gpushare.image" "gpushare.nodeSecurity" }}
+{{- if ne (include . (dict "root" $ "of" $a)) (include . (dict "root" $ "of" $p)) }}{{ $split = true }}{{ end }}
+{{- end }}
+{{- if ne (toJson ($a.serviceAccount.annotations | default dict)) (toJson ($p.serviceAccount.annotations | default dict)) }}{{ $split = true }}{{ end }}
+{{- range list "podAnnotations" "podLabels" }}
+{{- $of := include "gpushare.items" (get $a . | default dict) | fromYaml }}
+{{- $with := include "gpushare.items" (get $p . | default dict) | fromYaml }}
+{{- if include "gpushare.differ" (list $of.items $with.items "name") }}{{ $split = true }}{{ end }}
+{{- end }}
+{{- /* The host's root of the one is not that of the other. */}}
+{{- range concat ($a.extraArgs | default list) ($p.extraArgs | default list) }}
+{{- if hasPrefix "--host-root" . }}{{ $split = true }}{{ end }}
+{{- end }}
+{{- /* What the chart mounts for the other. */}}
+{{- $volumes := list }}
+{{- range list "device-plugins" "pod-resources" "state" "host-dev" "host-usr" "host-cdi" "host-driver-root" "cdi" "container-names" "cgroups" }}
+{{- $volumes = append $volumes (dict "name" . "of" "the chart") }}
+{{- end }}
+{{- $mounts := list }}
+{{- range list "/var/lib/kubelet/device-plugins" $p.stateDir "/host/dev" "/host/usr" "/host/etc/cdi" "/var/run/cdi" "/host/var/log/containers" "/sys/fs/cgroup" (printf "/host%s" (include "gpushare.ownDriverRoot" .)) }}
+{{- $mounts = append $mounts (dict "mountPath" . "of" "the chart") }}
+{{- end }}
+{{- range list (list "extraEnv" "name" list) (list "extraVolumes" "name" $volumes) (list "extraVolumeMounts" "mountPath" $mounts) }}
+{{- if include "gpushare.differ" (list (get $a (index . 0) | default list) (concat (get $p (index . 0) | default list) (index . 2)) (index . 1)) }}{{ $split = true }}{{ end }}
+{{- end }}
+{{- if not (include "gpushare.readsContainers" .) }}{{ $split = true }}{{ end }}
+{{- if not $split }}true{{ end }}
+{{- end }}
+
+{{/* "true" if values of 1.0 have not taken what the device plugin mounts since: names of containers, and
+     cgroups. */}}
+{{- define "gpushare.readsContainers" -}}
+{{- $reads := true }}
+{{- range .Values.devicePlugin.extraVolumes }}
+{{- if has .name (list "container-names" "cgroups") }}{{ $reads = false }}{{ end }}
+{{- end }}
+{{- range .Values.devicePlugin.extraVolumeMounts }}
+{{- if has .mountPath (list "/host/var/log/containers" "/sys/fs/cgroup") }}{{ $reads = false }}{{ end }}
+{{- end }}
+{{- if $reads }}true{{ end }}
+{{- end }}
+
+{{/* A quantity in thousandths, such as 1500 of 1.5. */}}
+{{- define "gpushare.thousandths" -}}
+{{- $suffix := regexFind "(m|[kMGTPE]|[KMGTPE]i)$" . }}
+{{- $scale := get (dict "m" 1 "" 1000 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "P" 1e18 "E" 1e21 "Ki" 1024e3 "Mi" 1048576e3 "Gi" 1073741824e3 "Ti" 1099511627776e3 "Pi" 1125899906842624e3 "Ei" 1152921504606846976e3) $suffix }}
+{{- mulf (trimSuffix $suffix . | float64) $scale | ceil | int64 }}
+{{- end }}
+
+{{- define "gpushare.sum" -}}
+{{- $sum := add (include "gpushare.thousandths" (toString (index . 0))) (include "gpushare.thousandths" (toString (index . 1))) }}
+{{- $whole := div $sum 1000 }}
+{{- if mod $sum 1000 }}{{ $sum }}m
+{{- else if and $whole (not (mod $whole 1048576)) }}{{ div $whole 1048576 }}Mi
+{{- else if and $whole (not (mod $whole 1024)) }}{{ div $whole 1024 }}Ki
+{{- else }}{{ $whole }}
+{{- end }}
+{{- end }}
+
+{{/* Requests and limits of both: (list A B). Where one has no limit, both have none. */}}
+{{- define "gpushare.sumResources" -}}
+{{- $a := index . 0 | default dict }}
+{{- $b := index . 1 | default dict }}
+{{- $sums := dict }}
+{{- range $part := list "requests" "limits" }}
+{{- $of := get $a $part | default dict }}
+{{- $with := get $b $part | default dict }}
+{{- $each := dict }}
+{{- range $name := keys $of $with | uniq }}
+{{- if and (hasKey $of $name) (hasKey $with $name) }}
+{{- $_ := set $each $name (include "gpushare.sum" (list (get $of $name) (get $with $name))) }}
+{{- else if eq $part "requests" }}
+{{- $_ := set $each $name (get (merge (dict) $of $with) $name | toString) }}
+{{- end }}
+{{- end }}
+{{- if $each }}{{ $_ := set $sums $part $each }}{{ end }}
+{{- end }}
+{{- with concat ($a.claims | default list) ($b.claims | default list) | uniq }}{{ $_ := set $sums "claims" . }}{{ end }}
+{{- toYaml $sums }}
+{{- end }}
+
+{{/* The values of the program that is both. */}}
+{{- define "gpushare.nodeProgram" -}}
+{{- $a := .Values.scvAgent }}
+{{- $of := deepCopy .Values.devicePlugin }}
+{{- range list "podAnnotations" "podLabels" }}
+{{- $_ := set $of . (merge (dict) (get $of . | default dict) (get $a . | default dict)) }}
+{{- end }}
+{{- range list "extraArgs" "extraEnv" "extraVolumes" "extraVolumeMounts" }}
+{{- $_ := set $of . (concat (get $a . | default list) (get $of . | default list) | uniq) }}
+{{- end }}
+{{- $_ := set $of "resources" (include "gpushare.sumResources" (list $a.resources $of.resources) | fromYaml) }}
+{{- range list "error" "warn" "info" "debug" }}
+{{- if has . (list ($a.logLevel | default $.Values.logLevel) ($of.logLevel | default $.Values.logLevel)) }}{{ $_ := set $of "logLevel" . }}{{ end }}
+{{- end }}
+{{- toYaml $of }}
+{{- end }}
+
+{{- define "gpushare.publishRules" -}}
+# The Scv of the node. No delete is needed: the Node owns the Scv, so garbage collection deletes it
+# with the Node.
+- apiGroups: [core.run-linux.com]
+  resources: [scvs]
+  verbs: [list, watch, create, patch]
+{{- end }}
+
+{{/* The Leases and the evictions of an account: (dict "root" $ "name" ACCOUNT). */}}
+{{- define "gpushare.publishRoles" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: nvidia-gpu-scheduler-node-lease
+  labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
+rules:
+# The heartbeat Lease.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create, patch]
+---
+{{ include "gpushare.binding" (merge (dict "kind" "Role" "namespace" "nvidia-gpu-scheduler-node-lease") .) }}
+{{- $o := .root.Values.scvAgent.overuse }}
+{{- if has "evict" (list $o.action $o.unpromised) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: scv-agent-overuse
+  labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
+rules:
+# Evicts pods that use more memory of a card than they were promised. The API server respects
+# PodDisruptionBudgets. RBAC cannot limit it to the pods of one node.
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: scv-agent-overuse
+  labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: scv-agent-overuse
+subjects:
+- kind: ServiceAccount
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.nodeArgs" -}}
+{{- with .Values.gpuNodes.unifiedMemory }}
+- --unified-memory={{ . }}
+{{- end }}
+{{- with .Values.gpuNodes.xidIgnore }}
+- --xid-ignore={{ . }}
+{{- end }}
+{{- with .Values.gpuNodes.xidFatal }}
+- --xid-fatal={{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.publishArgs" -}}
+{{- $o := .Values.scvAgent.overuse }}
+{{- if ne $o.action "event" }}
+- --on-overuse={{ $o.action }}
+{{- end }}
+{{- if ne $o.unpromised "none" }}
+- --on-unpromised={{ $o.unpromised }}
+{{- end }}
+{{- with $o.grace }}
+- --overuse-grace={{ . }}
+{{- end }}
+{{- with $o.tolerance }}
+- --overuse-tolerance={{ . }}
+{{- end }}
+{{- if $o.always }}
+- --overuse-always
+{{- end }}
+{{- end }}
+
+{{/* Security context of a container that publishes. */}}
+{{- define "gpushare.publishSecurity" -}}
+{{- $security := include "gpushare.nodeSecurity" . | fromYaml }}
+{{- $o := .root.Values.scvAgent.overuse }}
+{{- if has "kill" (list $o.action $o.unpromised) }}
+{{- /* Kills processes of other users. */}}
+{{- $security = mergeOverwrite $security (dict "capabilities" (dict "add" (list "KILL"))) }}
+{{- end }}
+{{- with $security }}{{ toYaml . }}{{ end }}
+{{- end }}
+
 {{/* A root of the driver that a mount of the host's /usr does not show; or nothing. */}}
 {{- define "gpushare.ownDriverRoot" -}}
 {{- regexMatch "^/(usr)?(/|$)" .Values.gpuNodes.driverRoot | ternary "" .Values.gpuNodes.driverRoot }}
@@ -212,12 +478,28 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* Labels and annotations of a pod of `helm test`: what keeps other containers out of the pods of
+     a program keeps them out of this one, which could not end beside them. */}}
+{{- define "gpushare.testMeta" -}}
+labels:
+  {{- include "gpushare.objectLabels" (list .root "gpushare-test") | nindent 2 }}
+  {{- with .of.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  {{- with .of.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
 {{- define "gpushare.account" -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
   {{- with .of.serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
@@ -240,7 +522,7 @@ kind: {{ .kind }}Binding
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
 roleRef:
@@ -250,7 +532,7 @@ roleRef:
 subjects:
 - kind: ServiceAccount
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
 {{- end }}
 
 {{/* -- the chart's own kube-scheduler -- */}}
@@ -280,7 +562,7 @@ kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: true
   resourceName: gpushare-scheduler
-  resourceNamespace: {{ .Release.Namespace }}
+  resourceNamespace: {{ .Release.Namespace | toYaml }}
 {{- with .Values.scheduler.percentageOfNodesToScore }}
 percentageOfNodesToScore: {{ . }}
 {{- end }}
@@ -299,8 +581,9 @@ extenders:
     caFile: /etc/kubernetes/gpushare/ca.crt
     certFile: /etc/kubernetes/gpushare/client.crt
     keyFile: /etc/kubernetes/gpushare/client.key
-    serverName: {{ $e.tls.serverName | default $host }}
+    serverName: {{ $e.tls.serverName | default $host | toYaml }}
   {{- end }}
+  {{- /* Never below 15s: a bind of a gang's member is held for up to 10 s. */}}
   httpTimeout: 30s
   nodeCacheCapable: true
   {{- if not $e.allPods }}
@@ -308,6 +591,8 @@ extenders:
   - name: aliyun.com/gpu-mem
     ignoredByScheduler: false
   - name: aliyun.com/gpu-count
+    ignoredByScheduler: false
+  - name: aliyun.com/gpu-share
     ignoredByScheduler: false
   - name: aliyun.com/gpu-core.percentage
     ignoredByScheduler: false
@@ -341,7 +626,7 @@ extenders:
 
 {{/* Which pods. */}}
 {{- define "gpushare.podConditions" -}}
-{{- $keys := "['aliyun.com/gpu-mem', 'aliyun.com/gpu-count', 'aliyun.com/gpu-core.percentage']" }}
+{{- $keys := "['aliyun.com/gpu-mem', 'aliyun.com/gpu-count', 'aliyun.com/gpu-share', 'aliyun.com/gpu-core.percentage']" }}
 {{- /* Of a container c. A variable of the policy would not be visible in matchConditions. */}}
 {{- $asks := printf "has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(k, k in %s)) || (has(c.resources.requests) && c.resources.requests.exists(k, k in %s)))" $keys $keys -}}
 # Mirror pods, and others that no scheduler sees.

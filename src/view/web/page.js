@@ -145,6 +145,8 @@
       item.append(podName(pod), make('span', '', shareOf(pod)));
       if (pod.usedMiB !== undefined)
         item.append(make('span', pod.usedMiB > pod.mib ? 'bad' : '', usedOf(pod)));
+      if (pod.enforcedBy)
+        item.append(make('span', '', `enforced by ${pod.enforcedBy.join(', ') || 'nobody'}`));
       pods.append(item);
     }
     if (!dev.pods.length)
@@ -328,9 +330,16 @@
 
   const drawNode = (record) => {
     const { node } = record;
-    const kind = [models(node.devs), MODES[node.mode],
-      node.source === 'capacity' ? 'from the Node’s capacity, not measured' : '',
-      node.claimedCards ? `${count(node.claimedCards, 'card', 'cards')} requested through nvidia.com/gpu` : ''];
+    const kind = [
+        models(node.devs), MODES[node.mode],
+        node.source === 'capacity' ? 'from the Node’s capacity, not measured' : '',
+        node.isolation ? `can enforce memory by ${node.isolation.join(', ') || 'nothing'}`
+                       : '',
+        node.claimedCards ? `${
+                                count(node.claimedCards, 'card',
+                                      'cards')} requested through nvidia.com/gpu`
+                          : ''
+    ];
     const unit = unitFor(record.total);
     record.sum.replaceChildren(make('b', '', inUnit(record.promised, unit)),
       ` of ${inUnit(record.total, unit)} ${unit[2]} promised`);
@@ -486,6 +495,8 @@
     const cell = make('td', pod.error ? 'wrong' : '');
     if (pod.error)
       cell.append(pod.error);
+    else if (pod.held)
+      cell.append('Its bind is held until enough members of its gang are here');
     else if (pod.fittingNodes)
       cell.append(`Fits on ${count(pod.fittingNodes, 'node', 'nodes')}, such as `, make('span', 'where', pod.closestNode),
         '; kube-scheduler has not placed it yet, see its events');
@@ -494,6 +505,8 @@
         '. The closest is ', make('span', 'where', pod.closestNode), `: ${pod.reason}`);
     else
       cell.append(pod.reason || 'Not computed: too many different requests are pending');
+    if (pod.gang)
+      cell.append(`. ${pod.gang}`);
     return cell;
   };
 
@@ -718,10 +731,15 @@
   let failure = ''; // why
   const STATES = { connecting: 'Connecting', live: 'Live', again: 'Reconnecting', lost: 'Disconnected',
     polling: `Every ${POLL_MS / 1000} s`, paused: 'Paused' };
+  let link = 'connecting';
+  const staleTime = () => new Date(cluster.staleSince).toLocaleTimeString();
+  // The server can be reachable while what it knows of the cluster is old.
   const state = (name) => {
-    $('live').dataset.state = name;
-    text($('live-text'), STATES[name]);
-    document.body.classList.toggle('stale', name === 'lost');
+    link = name;
+    const old = (name === 'live' || name === 'polling') && cluster.staleSince;
+    $('live').dataset.state = old ? 'lost' : name;
+    text($('live-text'), old ? `As of ${staleTime()}` : STATES[name]);
+    document.body.classList.toggle('stale', name === 'lost' || Boolean(old));
   };
   const drawBanner = () => {
     let words = '';
@@ -730,10 +748,10 @@
       words = `No connection to ${server} (${failure}). Showing the state of ${stale.toLocaleTimeString()}.`;
     else if (failure)
       words = `The server does not answer: ${failure}.`;
-    else if (cluster.error && cluster.observer)
-      words = `Not up to date: ${cluster.error}.`;
     else if (cluster.error)
       words = `The extender rejects scheduling calls: ${cluster.error}.`;
+    else if (cluster.staleSince)
+      words = `Not up to date: ${cluster.staleReason}. Showing the state of ${staleTime()}.`;
     $('banner').hidden = !words;
     $('retry').hidden = !failure;
     text($('banner-text'), words);
@@ -771,6 +789,7 @@
   const setCluster = (members) => {
     cluster = { pendingPods: [], ...members };
     clusterDirty = true;
+    state(link);
   };
 
   const takeLine = (line, sync) => {
@@ -806,7 +825,7 @@
       for (const line of lines)
         takeLine(line, sync);
       schedule();
-      if (!sync.names && $('live').dataset.state !== 'live') {
+      if (!sync.names && link !== 'live') {
         attempts = 0;
         stale = null;
         failure = '';
@@ -878,7 +897,7 @@
   };
 
   const pauseMs = () => {
-    if ($('live').dataset.state === 'polling')
+    if (link === 'polling')
       return POLL_MS;
     const ms = RETRY_MS[Math.min(attempts, RETRY_MS.length) - 1] || RETRY_MS[0];
     return ms * (0.75 + Math.random() / 2); // jitter, so that pages do not retry in step

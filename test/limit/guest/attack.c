@@ -197,6 +197,7 @@ static void sparse(void)
         CHECK("release", physical_free(map.h), 0);
         full("tile", true);
         map.operation = 2;
+        ((unsigned *)map.place)[1] = 0xabcd; /* between the fields */
         if (end)
             CHECK("destroy", CALL(cuArrayDestroy, array), 0);
         else
@@ -266,6 +267,10 @@ static void formats(void)
     CHECK("NV12", CALL(cuArrayCreate_v2, &a, &nv12), 0);
     CHECK("NV12", available(), before - 12 * MIB);
     CHECK("NV12", array_free(a), 0);
+    struct desc2 planes = {4096, 2048, 0x53, 3}; /* 4:2:0, as NV12 */
+    CHECK("0x53", CALL(cuArrayCreate_v2, &a, &planes), 0);
+    CHECK("0x53", available(), before - 12 * MIB);
+    CHECK("0x53", array_free(a), 0);
 }
 
 /* A driver of the future has a function of another version: the program gets it. */
@@ -376,6 +381,92 @@ static void loads(void)
     CHECK("fits", linear(FITS_MIB * MIB, &p), 0);
 }
 
+/* Variables count while a neighbor frees more, or with a first context beside a neighbor's. */
+static void module_beside(void)
+{
+    unsigned long long before = available();
+    void *m = NULL;
+    CHECK("fits", CALL(cuModuleLoadData, &m, "globals 41943040"), 0);
+    CHECK("counted", available(), before - FITS_MIB * MIB);
+    CHECK("large", CALL(cuModuleLoadData, &m, "globals 4294967296"), OUT_OF_MEMORY);
+    CHECK("undone", available(), before - FITS_MIB * MIB);
+}
+
+/* What kernels that launch kernels need: MiB for each level, KiB for each launch. */
+static void launches(void)
+{
+    unsigned long long before = available();
+    CHECK("depth", CALL(cuCtxSetLimit, 3, 2ul + LIMIT_MIB), OUT_OF_MEMORY);
+    CHECK("depth", CALL(cuCtxSetLimit, JUNK | 3, 2ul + 4), 0);
+    CHECK("depth", available(), before - 4 * MIB);
+    CHECK("depth", CALL(cuCtxSetLimit, 3, 2ul), 0);
+    CHECK("depth", CALL(cuCtxSetLimit, 3, 2ul + 4), 0);
+    CHECK("depth", available(), before - 4 * MIB);
+    CHECK("launches", CALL(cuCtxSetLimit, 4, 2048ul + LIMIT_MIB * 1024), OUT_OF_MEMORY);
+    CHECK("launches", CALL(cuCtxSetLimit, 4, 2048ul + FITS_MIB * 1024), 0);
+    full("launches", true);
+    CHECK("reset", CALL(cuDevicePrimaryCtxReset_v2, 0), 0);
+    begin();
+    CHECK("reset", available(), before);
+}
+
+/* Memory of streams of device 1 counts there, or is refused with what the driver answers. */
+static void green_stream(void)
+{
+    void *one = NULL, *part = NULL, *on_one = NULL;
+    dptr p = 0, q = 0;
+    unsigned long long before = available(), before_one;
+    bool refused = getenv("GUEST_REFUSED") != NULL;
+    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, &one, 1), 0);
+    CALL(cuCtxSetCurrent, one);
+    before_one = available();
+    for (int green = 0; green < 2; green++) {
+        CALL(cuCtxSetCurrent, one);
+        if (green) {
+            CHECK("green", CALL(cuGreenCtxCreate, &part, NULL, 1, 1u), 0);
+            CHECK("stream", CALL(cuGreenCtxStreamCreate, &on_one, part, 1u, 0), 0);
+        } else {
+            CHECK("stream", CALL(cuStreamCreate, &on_one, 0u), 0);
+        }
+        CALL(cuCtxSetCurrent, context);
+        CHECK("stream", CALL(cuMemAllocAsync, &p, (size_t)(FITS_MIB * MIB), on_one),
+              refused ? NOT_SUPPORTED : 0);
+        if (refused)
+            continue;
+        CHECK("more", CALL(cuMemAllocAsync, &q, (size_t)(FITS_MIB * MIB), on_one),
+              OUT_OF_MEMORY);
+        CHECK("card 0", available(), before);
+        CALL(cuCtxSetCurrent, one);
+        CHECK("card 1", available(), before_one - FITS_MIB * MIB);
+        CHECK("free", CALL(cuMemFreeAsync, p, on_one), 0);
+        CHECK("free", CALL(cuStreamSynchronize, on_one), 0);
+        CHECK("card 1", available(), before_one);
+    }
+}
+
+static dptr import_orphan(void);
+
+/* Calls after which the library asks a query that the driver refuses. */
+static void lack(void)
+{
+    dptr p = 0;
+    void *m = NULL, *s = (void *)1, *graph = NULL;
+    const char *what = getenv("FAKE_CUDA_REFUSES");
+    if (strstr(what, "Limit") || strstr(what, "Attribute"))
+        CHECK(what, CALL(cuCtxSetLimit, 0, 1024ul + 16), 0);
+    if (strstr(what, "Properties"))
+        CHECK(what, map_memory(MAPPED, FITS_MIB * MIB, import_orphan()), 0);
+    if (strstr(what, "Info_v2"))
+        CHECK(what, CALL(cuModuleLoadData, &m, "globals 1048576"), 0);
+    if (strstr(what, "Capture")) {
+        CALL(cuStreamBeginCapture, s, 0);
+        CHECK(what, CALL(cuMemAllocAsync, &p, (size_t)MIB, s), 0);
+        CALL(cuStreamEndCapture, s, &graph);
+    }
+    if (strstr(what, "Pool"))
+        CHECK(what, CALL(cuMemAllocAsync, &p, (size_t)MIB, NULL), 0);
+}
+
 static void shorten(const char *state)
 {
     dptr p, more;
@@ -444,6 +535,10 @@ int attack(const char *what, char **argv)
                    {"settings", settings},
                    {"modules", modules},
                    {"loads", loads},
+                   {"module-beside", module_beside},
+                   {"launches", launches},
+                   {"green-stream", green_stream},
+                   {"lack", lack},
                    {"orphan", orphan},
                    {"orphan-beside", orphan_beside}};
     for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++)

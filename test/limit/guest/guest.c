@@ -5,6 +5,7 @@
  * what it sees and exits with 0, or prints what was wrong and exits with 1.
  *
  *     guest cases WAY        each way to allocate: fits, is refused, is counted once, is freed
+ *     guest case WAY NAME    one of them
  *     guest info WAY         sizes and processes, by CUDA and NVML
  *     guest all WAY          allocates the whole limit, and one byte more
  *     guest more WAY N       allocates N MiB: exits with 0, or with 2 if refused
@@ -17,6 +18,7 @@
  *     guest costs WAY N      the same of mapping, synchronizing and asking, with N of each
  *     guest unlimited WAY    nothing is limited
  *     guest none             makes no call to CUDA
+ *     guest managed WAY N    holds N MiB of managed memory, as hold
  *     guest early WAY        calls before cuInit, and then allocates the whole limit
  *     guest files WAY        the first call finds no free descriptor, the next ones do
  *     guest chroot WAY DIR   changes its root before the first call: is refused
@@ -29,13 +31,15 @@
  *     guest formats WAY      arrays of blocks and planes
  *     guest future WAY       a function of an unknown version
  *     guest streams WAY      memory of streams and pools of device 1
+ *     guest WHAT WAY         what fits is not refused: see fits.c
  *     guest green, settings, modules WAY
  *                            memory of green contexts, of stacks and heaps, of variables
  *
  * WAY is how it gets the functions: link, dlsym, default (RTLD_DEFAULT), next (RTLD_NEXT), proc
  * (cuGetProcAddress), proc2 (cuGetProcAddress_v2), ptsz (the same, with per-thread streams);
  * deep (a library with this program's code, loaded with RTLD_DEEPBIND, which uses dlsym), space
- * (dlmopen), vsym (dlsym by dlvsym), copy (dlsym of a second copy of the driver, GUEST_COPY).
+ * (dlmopen), vsym (dlsym by dlvsym), lib-dlsym and lib-dlvsym (a library that asks for the next dlsym
+ * by dlsym or dlvsym), copy (dlsym of a second copy of the driver, GUEST_COPY).
  */
 
 #include "limit/guest/guest.h"
@@ -106,20 +110,32 @@ static void *by_version(const char *symbol)
 #endif
 }
 
+/* As a library asks that goes on to the C library's dlsym. */
+static void *by_next(const char *symbol)
+{
+    void *find = dlsym(RTLD_NEXT, "dlsym");
+#ifdef __GLIBC__
+    if (strcmp(way, "from-dlvsym") == 0)
+        find = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+#endif
+    return find ? ((void *(*)(void *, const char *))find)(cuda, symbol) : NULL;
+}
+
 fn *get(const char *symbol)
 {
     const struct row *r = rows;
     while (strcmp(r->symbol, symbol) != 0)
         if (++r == rows + sizeof rows / sizeof *rows)
             printf("guest: %s is not a row of fake_cuda.h\n", symbol), exit(1);
-    void *found = strcmp(way, "link") == 0      ? (void *)r->linked
-                  : strcmp(way, "dlsym") == 0   ? dlsym(cuda, symbol)
-                  : strcmp(way, "space") == 0   ? dlsym(cuda, symbol)
-                  : strcmp(way, "copy") == 0    ? dlsym(cuda, symbol)
-                  : strcmp(way, "vsym") == 0    ? by_version(symbol)
-                  : strcmp(way, "default") == 0 ? dlsym(RTLD_DEFAULT, symbol)
-                  : strcmp(way, "next") == 0    ? dlsym(RTLD_NEXT, symbol)
-                                                : by_proc(r);
+    void *found = strcmp(way, "link") == 0        ? (void *)r->linked
+                  : strcmp(way, "dlsym") == 0     ? dlsym(cuda, symbol)
+                  : strcmp(way, "space") == 0     ? dlsym(cuda, symbol)
+                  : strcmp(way, "copy") == 0      ? dlsym(cuda, symbol)
+                  : strcmp(way, "vsym") == 0      ? by_version(symbol)
+                  : strcmp(way, "default") == 0   ? dlsym(RTLD_DEFAULT, symbol)
+                  : strcmp(way, "next") == 0      ? dlsym(RTLD_NEXT, symbol)
+                  : strncmp(way, "from-", 5) == 0 ? by_next(symbol)
+                                                  : by_proc(r);
     if (!found)
         printf("guest: %s: no %s\n", way, symbol), exit(1);
     return (fn *)found;
@@ -268,14 +284,6 @@ static int mipmap_free(dptr p)
 }
 
 /* Graphs. The allocation is the executable graph. */
-struct node_params {
-    int type, reserved[3];
-    union {
-        struct alloc_node alloc;
-        long long room[29];
-    };
-    long long reserved2;
-};
 void *new_graph(void)
 {
     void *graph = NULL;
@@ -456,6 +464,22 @@ static void old(int want)
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         CHECK(functions[i], get(functions[i])(room, room, 1u, 1u, 1u), want);
     CHECK("old", available(), before);
+}
+
+/* One of the cases, without those of CUDA before 3.2. */
+static void one_case(const char *name)
+{
+    bool known = true;
+    if (strcmp(name, "not counted") == 0)
+        not_counted();
+    else if (strcmp(name, "contexts") == 0)
+        contexts();
+    else
+        known = false;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (strcmp(ways[i].name, name) == 0)
+            try_way(&ways[i]), known = true;
+    CHECK("case", known, 1);
 }
 
 static void cases(void)
@@ -681,14 +705,14 @@ static void bench(void)
 #endif
 
 /* Runs the code of the library beside this program. */
-static int deep(int argc, char **argv)
+static int in_library(int argc, char **argv, int flags, char *as)
 {
     char path[4096];
     snprintf(path, sizeof path, "%.*s/plugin.so", (int)(strrchr(argv[0], '/') - argv[0]),
              argv[0]);
-    void *so = dlopen(path, RTLD_NOW | RTLD_DEEPBIND);
+    void *so = dlopen(path, RTLD_NOW | flags);
     int (*run)(int, char **) = so ? (int (*)(int, char **))dlsym(so, "main") : NULL;
-    argv[2] = "dlsym";
+    argv[2] = as;
     return run ? run(argc, argv) : (printf("guest: %s\n", dlerror()), 1);
 }
 
@@ -735,7 +759,11 @@ int main(int argc, char **argv)
     if (strcmp(what, "none") == 0)
         return 0;
     if (strcmp(way, "deep") == 0)
-        return deep(argc, argv);
+        return in_library(argc, argv, RTLD_DEEPBIND, "dlsym");
+    if (strcmp(way, "lib-dlsym") == 0)
+        return in_library(argc, argv, 0, "from-dlsym");
+    if (strcmp(way, "lib-dlvsym") == 0)
+        return in_library(argc, argv, 0, "from-dlvsym");
 #ifdef __GLIBC__
     if (strcmp(way, "space") == 0)
         cuda = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
@@ -763,12 +791,16 @@ int main(int argc, char **argv)
         strcmp(what, "without") == 0)
         if (retain(0) == OUT_OF_MEMORY)
             return OUT_OF_MEMORY;
+    if (strcmp(what, "chroot") == 0 || strcmp(what, "without") == 0)
+        return failures ? 1 : linear(LIMIT_MIB * MIB, &p);
     if (strcmp(what, "second") == 0)
         return failures ? 1 : retain(1) ? retain(1) : linear(MIB, &p);
     if (strcmp(what, "tensor") != 0) /* whose processes have contexts of their own */
         begin();
     if (strcmp(what, "cases") == 0)
         cases();
+    else if (strcmp(what, "case") == 0)
+        one_case(argv[3]);
     else if (strcmp(what, "info") == 0)
         info();
     else if (strcmp(what, "all") == 0)
@@ -791,9 +823,10 @@ int main(int argc, char **argv)
         return failures ? 1 : linear(n * MIB, &p);
     else if (strcmp(what, "again") == 0 && linear(n * MIB, &p) == 0)
         again();
-    else if (strcmp(what, "hold") == 0 && linear(n * MIB, &p) == 0)
+    else if ((strcmp(what, "hold") == 0 && linear(n * MIB, &p) == 0) ||
+             (strcmp(what, "managed") == 0 && managed(n * MIB, &p) == 0))
         puts("held"), fflush(stdout), pause();
     else
-        failures += attack(what, argv) < 0;
+        failures += attack(what, argv) < 0 && fits(what) < 0;
     return failures ? 1 : 0;
 }

@@ -9,6 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef GUEST_STATIC /* the driver is in the program, and nothing is loaded */
+#include <dlfcn.h>
+static inline void *no_library(const char *name, int flags)
+{
+    return name && flags ? (void *)1 : NULL;
+}
+static inline void *no_symbol(void *library, const char *name)
+{
+    return library && !name ? library : NULL;
+}
+#define dlopen              no_library
+#define dlsym               no_symbol
+#define dlvsym(l, name, v)  no_symbol(l, name)
+#define dlmopen(s, name, f) no_library(name, f)
+#endif
+
 /* What the parts of the guest share: the way to the functions of CUDA, and allocations. */
 
 #define MIB (1ull << 20)
@@ -22,13 +38,15 @@ extern const char *way;
 extern int failures;
 extern void *context, *stream; /* stream 0: the default one */
 
+/* With GUEST_COUNTS_OTHERWISE, what is left of the card may be another number. */
 #define CHECK(what, is, want)                                                            \
     do {                                                                                 \
         unsigned long long is_ = (is), want_ = (want);                                   \
         if (is_ != want_) {                                                              \
             printf("%s: %s: %s is %llu, not %llu (line %d)\n", way, what, #is, is_,      \
                    want_, __LINE__);                                                     \
-            failures++;                                                                  \
+            failures += !getenv("GUEST_COUNTS_OTHERWISE") ||                             \
+                        strncmp(#is, "available()", strlen("available()")) != 0;         \
         }                                                                                \
     } while (0)
 
@@ -66,6 +84,18 @@ struct alloc_node {
 struct ipc_handle {
     char bytes[64];
 };
+struct node_params {
+    int type, reserved[3];
+    union {
+        struct alloc_node alloc;
+        struct {
+            void *graph;
+            int ownership;
+        } child;
+        long long room[29];
+    };
+    long long reserved2;
+};
 
 void begin(void); /* cuInit, and the primary context of device 0 */
 int retain(int device);
@@ -85,6 +115,7 @@ int unmap_memory(dptr at, unsigned long long n);
 /* attack.c, tensor.c. -1: they do not know `what`; else the exit status. */
 int attack_early(const char *what); /* before cuInit */
 int attack(const char *what, char **argv);
+int fits(const char *what); /* fits.c */
 void again(void);
 void deny(unsigned number);
 void tensor(int n);

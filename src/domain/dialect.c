@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the limits and annotations of another system to what a pod asks for and has. */
+#include "domain/dialect.h"
+
+#include "base/mem.h"
+#include "domain/fields.h"
+#include "domain/quantity.h"
+
+#define KEY(text)                                                                        \
+    {                                                                                    \
+        text, sizeof(text) - 1                                                           \
+    }
+
+#define EACH_CONTAINER(c, pod)                                                           \
+    for (struct dialect_container *c = (pod)->containers; c; c = c->next)
+
+/* nvidia.com/priority is for HAMi's library alone, and hami.io/device-scoring-weights for its
+ * choice of a card. */
+const struct dialect dialect_hami = {
+    .limits = {[DIALECT_CARDS] = {KEY("nvidia.com/gpu"), 1, 1, REQUEST_MAX_CARDS},
+               [DIALECT_MEMORY] = {KEY("nvidia.com/gpumem"), 0, 1, INT32_MAX},
+               [DIALECT_PERCENT] = {KEY("nvidia.com/gpumem-percentage"), 0, 1, 100},
+               [DIALECT_CORES] = {KEY("nvidia.com/gpucores"), 0, 1, REQUEST_CORE, true}},
+    .alone_by_default = true,
+    /* In the order of enum dialect_note. */
+    .notes = {KEY("nvidia.com/use-gputype"), KEY("nvidia.com/nouse-gputype"),
+              KEY("nvidia.com/use-gpuuuid"), KEY("nvidia.com/nouse-gpuuuid"),
+              KEY("hami.io/gpu-scheduler-policy"), KEY("nvidia.com/numa-bind"),
+              KEY("nvidia.com/vgpu-mode"), KEY("hami.io/vgpu-node"),
+              KEY("hami.io/vgpu-devices-allocated")},
+    .mode = KEY("hami-core"),
+    .scheduler = KEY("hami-scheduler"),
+};
+
+/* -- the object -- */
+
+struct container {
+    struct dialect_container c;
+    struct dialect_pod *pod;
+    struct span restart_policy;
+    bool privileged, any; /* any: has a limit of the dialect */
+};
+
+static void read_limits(struct field_reader *r, const struct field *f, void *at)
+{
+    struct container *read = at;
+    struct jread_str key;
+    jread_object(r->j, f->where);
+    while (jread_member(r->j, &key)) {
+        size_t k = 0;
+        while (k < DIALECT_LIMITS && !jread_str_eq(key, read->pod->d->limits[k].key))
+            k++;
+        if (k == DIALECT_LIMITS) {
+            jread_skip(r->j);
+            continue;
+        }
+        fields_read_quantity(r->j, f->where, r->a, &read->c.limits[k]);
+        read->any = true;
+        read->pod->certain |= k != DIALECT_CARDS;
+    }
+}
+
+static const struct field resources_fields[] = {
+    {FIELD("resources.", "limits", container, c), .type = FIELD_OTHER,
+     .read = read_limits},
+    FIELDS_END,
+};
+static const struct field security_fields[] = {
+    {FIELD("securityContext.", "privileged", container, privileged), .type = FIELD_FLAG},
+    FIELDS_END,
+};
+static const struct field container_fields[] = {
+    {FIELD("container.", "name", container, c.name)},
+    {FIELD("container.", "restartPolicy", container, restart_policy)},
+    {FIELD("container.", "securityContext", container, c),
+     FIELD_IS_OBJECT(security_fields)},
+    {FIELD("container.", "resources", container, c), FIELD_IS_OBJECT(resources_fields)},
+    FIELDS_END,
+};
+
+static void read_container(struct field_reader *r, const struct field *f, void *at)
+{
+    struct dialect_pod *pod = at;
+    struct container read = {.pod = pod};
+    fields_read(r, f->where, container_fields, &read);
+    read.c.role = span_eq(f->name, SPAN("containers"))           ? CONTAINER_APP
+                  : span_eq(read.restart_policy, SPAN("Always")) ? CONTAINER_SIDECAR
+                                                                 : CONTAINER_INIT;
+    pod->privileged |= read.privileged;
+    if (!read.any)
+        return;
+    *pod->end = arena_alloc(r->a, sizeof read.c);
+    **pod->end = read.c;
+    pod->end = &(*pod->end)->next;
+}
+
+static void read_meta(struct field_reader *r, const struct field *f, void *at)
+{
+    struct dialect_pod *pod = at;
+    struct object_meta meta;
+    struct object_field fields[DIALECT_NOTES];
+    (void)f;
+    for (size_t k = 0; k < DIALECT_NOTES; k++)
+        fields[k] =
+            (struct object_field){OBJECT_ANNOTATION, pod->d->notes[k], &pod->notes[k]};
+    object_meta_read(r->j, r->a, &meta, fields, ARRAY_LEN(fields));
+}
+
+#define CONTAINERS(key)                                                                  \
+    FIELD("spec.", key, dialect_pod, d), .type = FIELD_LIST, .read = read_container
+static const struct field spec_fields[] = {
+    {CONTAINERS("containers")},
+    {CONTAINERS("initContainers")},
+    FIELDS_END,
+};
+static const struct field pod_fields[] = {
+    {FIELD("", "metadata", dialect_pod, d), .type = FIELD_OTHER, .read = read_meta},
+    {FIELD("", "spec", dialect_pod, d), FIELD_IS_OBJECT(spec_fields)},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct dialect_pod, d) == 0 && offsetof(struct container, c) == 0,
+               "so that all is read into them");
+
+void dialect_read(struct jread *j, struct arena *a, const struct dialect *d,
+                  struct dialect_pod *pod)
+{
+    struct field_reader reader = {.j = j, .a = a};
+    *pod = (struct dialect_pod){.d = d, .end = &pod->containers};
+    fields_read(&reader, "pod", pod_fields, pod);
+    pod->certain |= pod->notes[DIALECT_ALLOCATED].p != NULL;
+}
+
+/* -- requests -- */
+
+static int read_amount(const struct dialect *d, const struct dialect_container *c,
+                       enum dialect_limit limit, int64_t *amount, struct err *err)
+{
+    const struct dialect_rule *rule = &d->limits[limit];
+    int64_t most = rule->most / rule->factor;
+    *amount = 0;
+    if ((c->limits[limit].p && quantity_read(c->limits[limit], amount, err)) ||
+        (*amount > most && !rule->capped &&
+         err_set(err, ERR_INVALID, "%lld exceeds %lld", (long long)*amount,
+                 (long long)most)))
+        return err_wrap(err, "container %.*s: limit %.*s", SPAN_ARG(c->name),
+                        SPAN_ARG(rule->key));
+    *amount = quantity_at_most(*amount, most) * rule->factor;
+    return 0;
+}
+
+int dialect_request(struct dialect_pod *pod, struct err *err)
+{
+    const struct dialect *d = pod->d;
+    pod->asks = false;
+    EACH_CONTAINER(c, pod)
+    {
+        int64_t of[DIALECT_LIMITS];
+        for (enum dialect_limit k = 0; k < DIALECT_LIMITS; k++)
+            if (read_amount(d, c, k, &of[k], err))
+                return -1;
+        if (!c->limits[DIALECT_CARDS].p)
+            of[DIALECT_CARDS] = c->set[DIALECT_CARDS] = d->limits[DIALECT_CARDS].absent;
+        bool asks = c->limits[DIALECT_CARDS].p || c->set[DIALECT_CARDS];
+        bool all = of[DIALECT_PERCENT] == 100 ||
+                   (!c->limits[DIALECT_MEMORY].p && !c->limits[DIALECT_PERCENT].p);
+        pod->asks |= asks;
+        if (of[DIALECT_MEMORY] && of[DIALECT_PERCENT])
+            of[d->percent_wins ? DIALECT_MEMORY : DIALECT_PERCENT] = 0;
+        c->cards = (uint32_t)of[DIALECT_CARDS];
+        c->by = of[DIALECT_MEMORY]    ? DIALECT_MEMORY
+                : of[DIALECT_PERCENT] ? DIALECT_PERCENT
+                                      : DIALECT_CARDS;
+        c->mib = c->by == DIALECT_CARDS ? d->limits[DIALECT_MEMORY].absent
+                                        : of[DIALECT_MEMORY];
+        c->percent = c->mib ? 0 : (uint8_t)(of[DIALECT_PERCENT] ?: 100);
+        if (!c->limits[DIALECT_CORES].p) {
+            if (asks && all && d->alone_by_default)
+                c->set[DIALECT_CORES] = REQUEST_CORE;
+            of[DIALECT_CORES] = c->set[DIALECT_CORES] ?: d->limits[DIALECT_CORES].absent;
+        }
+        c->cores = (uint8_t)of[DIALECT_CORES];
+    }
+    return 0;
+}
+
+int dialect_admit(const struct dialect_pod *pod, const struct pod *object, bool *takes,
+                  struct err *err)
+{
+    struct span scheduler = object->scheduler;
+    *takes =
+        pod->asks && (!scheduler.n || span_eq(scheduler, SPAN("default-scheduler")) ||
+                      span_eq(scheduler, pod->d->scheduler));
+    if (!*takes || (!pod->privileged && !object->node.n))
+        return 0;
+    return err_set(err, ERR_INVALID, "%s beside a limit of %.*s",
+                   pod->privileged ? "a privileged container" : "spec.nodeName",
+                   SPAN_ARG(pod->d->limits[DIALECT_CARDS].key));
+}
+
+static int64_t sum_most(const struct container_sum *sum)
+{
+    return sum->running > sum->peak ? sum->running : sum->peak;
+}
+
+int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t total_mib)
+{
+    struct container_sum sum = {0};
+    EACH_CONTAINER(c, pod)
+    {
+        int64_t mib = c->mib ?: usable_mib * c->percent / 100;
+        if (c->cards)
+            container_sum_add(&sum, c->role,
+                              mib <= total_mib ? quantity_at_most(mib, usable_mib) : mib);
+    }
+    return sum_most(&sum);
+}
+
+enum { LIST_MAX = 4096 }; /* bytes; it is searched for each card */
+
+/* Has the list a word that is the text or, with `part`, in the text in any case? */
+static bool list_names(struct span list, struct span text, bool part)
+{
+    while (list.p) {
+        struct span word = span_trim(span_cut(&list, ','));
+        for (size_t i = 0; word.n && i + word.n <= text.n; i++)
+            if (part ? span_eq_nocase((struct span){text.p + i, word.n}, word)
+                     : span_eq(text, word))
+                return true;
+    }
+    return false;
+}
+
+int dialect_join(struct dialect_pod *pod, struct err *err)
+{
+    const struct dialect *d = pod->d;
+    static const int64_t any_card = (int64_t)1 << 50; /* MiB */
+    struct span mode = pod->notes[DIALECT_MODE];
+    struct container_sum cores = {0};
+    pod->cards = 0;
+    pod->alone = false;
+    EACH_CONTAINER(c, pod)
+    {
+        if (!c->cards)
+            continue;
+        if (pod->cards && pod->cards != c->cards)
+            return err_set(err, ERR_INVALID,
+                           "containers with %u and %u cards of %.*s: all memory of a pod "
+                           "is on the same cards",
+                           pod->cards, c->cards, SPAN_ARG(d->limits[DIALECT_CARDS].key));
+        pod->cards = c->cards;
+        pod->alone |= c->cores == REQUEST_CORE;
+        container_sum_add(&cores, c->role, c->cores);
+    }
+    if (sum_most(&cores) > REQUEST_CORE ||
+        dialect_mib(pod, any_card, any_card) > any_card)
+        return err_set(
+            err, ERR_INVALID,
+            "the containers need more memory or compute than one card has: all "
+            "memory of a pod is on the same cards");
+    if (pod->cards && mode.p && !memmem(mode.p, mode.n, d->mode.p, d->mode.n))
+        return err_set(err, ERR_INVALID, "annotation %.*s does not allow %.*s",
+                       SPAN_ARG(d->notes[DIALECT_MODE]), SPAN_ARG(d->mode));
+    pod->cores = (uint8_t)sum_most(&cores);
+    /* HAMi knows no word with blanks around it; here they are ignored. */
+    pod->placement = list_names(pod->notes[DIALECT_POLICY], SPAN("binpack"), false)
+                         ? PLACE_BINPACK
+                         : PLACE_SPREAD;
+    pod->one_numa =
+        list_names(SPAN("1,t,T,true,True,TRUE"), pod->notes[DIALECT_NUMA], false);
+    return 0;
+}
+
+bool dialect_accepts(const struct dialect_pod *pod, struct span model, struct span uuid)
+{
+    cleanup_buf struct buf name = {0};
+    if (model.n && !span_starts(model, SPAN("NVIDIA")))
+        buf_adds(&name, "NVIDIA-");
+    buf_add_span(&name, model);
+    for (enum dialect_note k = DIALECT_USE_TYPE; k <= DIALECT_NOUSE_UUID; k++) {
+        bool use = k == DIALECT_USE_TYPE || k == DIALECT_USE_UUID;
+        bool type = k < DIALECT_USE_UUID;
+        struct span text = type ? buf_span(&name) : uuid;
+        if (span_trim(pod->notes[k]).n && /* a blank list is no rule */
+            (!text.n || pod->notes[k].n > LIST_MAX ||
+             list_names(pod->notes[k], text, type) != use))
+            return false;
+    }
+    return true;
+}
+
+void dialect_write(struct buf *out, const struct dialect_pod *pod, int64_t usable_mib,
+                   int64_t total_mib)
+{
+    const struct dialect_rule *limits = pod->d->limits;
+    const char *comma = "";
+    bool known = true;
+    EACH_CONTAINER(c, pod)
+    {
+        if (!c->cards)
+            continue;
+        int64_t amount = c->by == DIALECT_MEMORY    ? c->mib / limits[c->by].factor
+                         : c->by == DIALECT_PERCENT ? c->percent
+                                                    : c->cards;
+        buf_printf(out, "%s%.*s %lld", comma, SPAN_ARG(limits[c->by].key),
+                   (long long)amount);
+        comma = ", ";
+        known &= usable_mib || !c->percent;
+    }
+    buf_printf(out, " on %u card%s", pod->cards, pod->cards == 1 ? "" : "s");
+    if (known)
+        buf_printf(out, " = %lld MiB%s",
+                   (long long)dialect_mib(pod, usable_mib, total_mib),
+                   pod->cards == 1 ? "" : " each");
+    if (pod->cores)
+        buf_printf(out, ", %u percent of %.*s", pod->cores,
+                   SPAN_ARG(limits[DIALECT_CORES].key));
+}
+
+/* -- promises -- */
+
+/* "UUID,TYPE,MIB,PERCENT", and whatever follows. False when damaged, or of too many cards. */
+static bool add_share(struct span text, enum container_role role,
+                      struct dialect_promise *p)
+{
+    static const int64_t most[] = {INT32_MAX, REQUEST_CORE};
+    struct span uuid = span_cut(&text, ',');
+    struct dialect_share *s = p->shares;
+    span_cut(&text, ',');
+    while (s < p->shares + p->n && !span_eq(s->uuid, uuid))
+        s++;
+    if (!uuid.n || s == p->shares + REQUEST_MAX_CARDS)
+        return false;
+    p->n += s == p->shares + p->n;
+    s->uuid = uuid;
+    for (int i = 0; i < 2; i++) {
+        int64_t amount;
+        if (!span_i64(span_cut(&text, ','), &amount) || amount < !i || amount > most[i])
+            return false;
+        container_sum_add(&s->sums[i], role, amount);
+        *(i ? &s->cores : &s->mib) = sum_most(&s->sums[i]);
+    }
+    return true;
+}
+
+/* Reads the next entry that is not empty: HAMi writes one for a container without a card only
+ * where cards are registered without a model. False unless it has so many cards. */
+static bool add_entry(struct span *rest, uint32_t cards, enum container_role role,
+                      struct dialect_promise *p)
+{
+    struct span entry = {0};
+    uint32_t n = 0;
+    while (rest->p && !entry.n)
+        entry = span_cut(rest, ';');
+    for (; entry.n; n++)
+        if (!add_share(span_cut(&entry, ':'), role, p))
+            return false;
+    return n == cards;
+}
+
+int dialect_promise(const struct dialect_pod *pod, struct span node,
+                    struct dialect_promise *p, struct err *err)
+{
+    struct span text = pod->notes[DIALECT_ALLOCATED], rest = text;
+    bool good = span_eq(pod->notes[DIALECT_NODE], node);
+    *p = (struct dialect_promise){0};
+    if (!pod->notes[DIALECT_NODE].p || !text.p)
+        return 0;
+    for (int apps = 0; apps < 2; apps++) /* init containers first */
+        EACH_CONTAINER(c, pod)
+    if (c->cards && (c->role == CONTAINER_APP) == apps)
+        good = good && add_entry(&rest, c->cards, c->role, p);
+    if (good && add_entry(&rest, 0, CONTAINER_APP, p))
+        return 0;
+    p->n = 0;
+    return err_set(err, ERR_INVALID,
+                   "annotation %.*s is not of this node and these containers: \"%.*s\"",
+                   SPAN_ARG(pod->d->notes[DIALECT_ALLOCATED]), SPAN_ARG(text));
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "gpu/gpu.h"
+#include "kube/client.h"
+#include "node/limit_readback.h"
+#include "node/options.h"
+#include "node/status_server.h"
+
+/*
+ * Allocating: the dispatcher (node/dispatcher.h), the calls that it asks for (node/calls.h),
+ * and samples of the cards as its inputs.
+ */
+
+struct allocating;
+
+/* New, without threads; reads the state file. `options` and `client` are borrowed.
+ * `interval_ms`: between two samples. `gpu` is borrowed for the sampler's thread,
+ * `limits` for any. */
+struct allocating *allocating_new(const struct node_options *options,
+                                  struct kube_client *client, struct gpu *gpu,
+                                  struct limit_readback *limits, int64_t interval_ms,
+                                  struct err *err);
+/* Registers as soon as there are cards and a kubelet. `saved` gets the text of the state
+ * file at the start and after each change, in the thread that answers the kubelet. */
+void allocating_start(struct allocating *a, void (*saved)(void *ctx, struct span state),
+                      void *ctx);
+
+/* Of the sampler's thread. `sample` is NULL if it failed with `err`; both are borrowed. It took
+ * `took_ms`. */
+void allocating_sample(struct allocating *a, const struct gpu_sample *sample,
+                       const struct err *err, int64_t took_ms);
+void allocating_event(struct allocating *a, const struct gpu_event *event);
+/* A container of the pod runs without its limit; one Event is written for the pod. */
+void allocating_unlimited(struct allocating *p, const char *pod_uid, const char *why);
+/* Whether the source must be reopened to find a card that came back. */
+bool allocating_any_lost(const struct allocating *a);
+
+/* From any thread. */
+/* What containers on this node can be held to their promise by: bits of domain/scv.h. Appends why
+ * the driver cannot, if --isolation wants it. */
+uint8_t allocating_isolation(struct allocating *a, struct buf *why);
+bool allocating_admits(struct allocating *a); /* an admission is under way */
+void allocating_checks(struct allocating *a, enum status_probe probe,
+                       struct status_report *report);
+void allocating_metrics(struct allocating *a, struct buf *out);
+
+/* Waits briefly for the kubelet's calls in flight, and stops serving. */
+void allocating_stop_serving(struct allocating *a);
+/* Joins the threads of calls, after allocating_stop_serving and the sampler's end. False: a call
+ * is still in flight at `until_ms` (clock_mono_ms), and nothing may be freed. NULL is accepted. */
+bool allocating_stop(struct allocating *a, int64_t until_ms);
+void allocating_free(struct allocating *a); /* NULL is accepted */

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The devices of containers, from the kubelet and from what this process allocated. */
+#include "node/podresources.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "domain/scv.h"
+#include "node/allocation.h"
+
+enum { ADMITTING_MS = 100 }; /* between two looks whether an admission has ended */
+
+struct podresources *podresources_ref(struct podresources *p)
+{
+    p->refs++;
+    return p;
+}
+
+void podresources_unref(struct podresources *p)
+{
+    if (!p || --p->refs)
+        return;
+    podresources_unref(p->asked);
+    allocation_set_fini(&p->allocations);
+    arena_fini(&p->arena);
+    free(p);
+}
+
+/* -- sorted entries -- */
+
+static int by_holder(const struct podresources_entry *a,
+                     const struct podresources_entry *b)
+{
+    return span_cmp(a->ns, b->ns)
+               ?: span_cmp(a->pod, b->pod)
+               ?: span_cmp(a->container, b->container)
+               ?: span_cmp(a->resource, b->resource);
+}
+
+/* Of entries with one id each. */
+static int by_id(const void *a, const void *b)
+{
+    const struct podresources_entry *x = a, *y = b;
+    return by_holder(x, y) ?: span_cmp(*x->ids, *y->ids);
+}
+
+/* Appends an entry for each id of the container. */
+static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
+                    struct podresources_entry **rows, size_t *n, size_t *cap)
+{
+    ARRAY_EACH_ITEM(const struct podres_devices, of, c->devices, c->n_devices)
+    {
+        enum ids_resource ours;
+        if (!ids_resource_read(of->resource, &ours) &&
+            !scv_is_nvidia_resource(of->resource))
+            continue;
+        MEM_GROW(*rows, *cap, *n + of->n_ids);
+        for (size_t i = 0; i < of->n_ids; i++)
+            (*rows)[(*n)++] = (struct podresources_entry){
+                pod->ns, pod->name, c->name, of->resource, &of->ids[i], 1, 0};
+    }
+}
+
+static int by_entry(const void *a, const void *b)
+{
+    return by_holder(a, b);
+}
+
+/* Fills the entry with the ids of the allocation. */
+static void allocated_ids(const struct allocation *al, struct arena *a,
+                          struct podresources_entry *e)
+{
+    struct span *ids = arena_alloc(a, ((size_t)allocation_amount(al) + 1) * sizeof *ids);
+    *e = (struct podresources_entry){
+        al->ns, al->name, al->container, span_of(ids_resource_name(al->resource)),
+        ids,    0,        al->slot_mib};
+    ARRAY_EACH_ITEM(const struct allocation_card, card, al->cards, al->n_cards)
+    {
+        struct ids_id id = {ids_tag_of(card->uuid), -1};
+        for (size_t i = 0; i < card->n_units || (i == 0 && !card->n_units); i++) {
+            cleanup_buf struct buf text = {0};
+            id.unit = card->n_units ? (int64_t)card->units[i] : -1;
+            (al->resource == IDS_SHARE ? ids_write_slot : ids_write)(&text, &id);
+            ids[e->n_ids++] = arena_copy(a, buf_span(&text));
+        }
+    }
+}
+
+void podresources_sort(struct podresources *to)
+{
+    const struct podres_list *list = &to->list;
+    const struct allocation_set *set = &to->allocations;
+    cleanup_free struct podresources_entry *rows = NULL;
+    size_t n = 0, cap = 0, containers = 0;
+    for (size_t i = 0; i < list->n; i++)
+        containers += list->pods[i].n_containers;
+    struct usage_listed *listed =
+        arena_alloc(&to->arena, (containers + 1) * sizeof *listed);
+    to->listed = listed;
+    to->n = to->n_listed = 0;
+    for (size_t i = 0; i < list->n; i++)
+        for (size_t k = 0; k < list->pods[i].n_containers; k++) {
+            const struct podres_pod *pod = &list->pods[i];
+            add_ids(pod, &pod->containers[k], &rows, &n, &cap);
+            listed[to->n_listed++] =
+                (struct usage_listed){pod->ns, pod->name, pod->containers[k].name};
+        }
+    if (n)
+        qsort(rows, n, sizeof *rows, by_id);
+    struct podresources_entry *entries =
+        arena_alloc(&to->arena, (n + set->n + 1) * sizeof *entries);
+    struct span *ids = arena_alloc(&to->arena, (n + 1) * sizeof *ids);
+    to->entries = entries;
+    for (size_t i = 0; i < n; i++) {
+        bool same = i && by_holder(&rows[i - 1], &rows[i]) == 0;
+        if (same && span_eq(*rows[i - 1].ids, *rows[i].ids))
+            continue;
+        *ids = *rows[i].ids;
+        if (same) {
+            entries[to->n - 1].n_ids++;
+        } else {
+            entries[to->n] = rows[i];
+            entries[to->n++].ids = ids;
+        }
+        ids++;
+    }
+    const size_t n_listed = to->n;
+    for (size_t i = 0; i < set->n; i++) {
+        struct podresources_entry *e = &entries[to->n];
+        if (set->items[i]->role == CONTAINER_INIT)
+            continue;
+        allocated_ids(set->items[i], &to->arena, e);
+        struct podresources_entry *shown =
+            n_listed ? bsearch(e, entries, n_listed, sizeof *e, by_entry) : NULL;
+        if (shown)
+            shown->slot_mib = e->slot_mib;
+        else
+            to->n++;
+    }
+    qsort(entries, to->n, sizeof *entries, by_entry);
+}
+
+size_t podresources_ids_on(const struct podresources_entry *e,
+                           const struct ids_card *card)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_ids; i++)
+        n += ids_match_card(e->resource, e->ids[i], card);
+    return n;
+}
+
+/* -- the kubelet -- */
+
+int podresources_list(const char *socket, struct podresources *to, struct err *err)
+{
+    to->asked_ms = clock_mono_ms();
+    return podresources_client_list(socket, &to->arena, &to->list, err);
+}
+
+struct podresources_poller {
+    struct podresources_poller_settings settings;
+    pthread_t thread;
+    struct podresources *asked; /* the last answer; NULL: the last call failed */
+
+    pthread_mutex_t lock; /* protects the rest */
+    pthread_cond_t cond;
+    struct buf state; /* the allocations */
+    bool allocates, changed, stop;
+};
+
+/* Reports the last answer with the present allocations. */
+static void report(struct podresources_poller *l)
+{
+    struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
+    pods->asked = podresources_ref(l->asked);
+    pods->list = l->asked->list;
+    pods->asked_ms = l->asked->asked_ms;
+    cleanup_buf struct buf state = {0};
+    pthread_mutex_lock(&l->lock);
+    pods->allocates = l->allocates;
+    buf_set(&state, buf_span(&l->state));
+    pthread_mutex_unlock(&l->lock);
+    if (pods->allocates)
+        pods->allocates = allocation_set_read(&pods->allocations, buf_span(&state),
+                                              l->settings.node, NULL) == 0;
+    podresources_sort(pods);
+    l->settings.polled(l->settings.ctx, pods, NULL);
+    podresources_unref(pods);
+}
+
+static void poll(struct podresources_poller *l)
+{
+    struct podresources *answer = podresources_ref(xcalloc(1, sizeof *answer));
+    struct err err = {0};
+    podresources_unref(l->asked);
+    l->asked = answer;
+    if (podresources_list(l->settings.socket, answer, &err)) {
+        podresources_unref(steal(&l->asked));
+        l->settings.polled(l->settings.ctx, NULL, &err);
+    }
+}
+
+static void *run_poller(void *arg)
+{
+    struct podresources_poller *l = arg;
+    const struct podresources_poller_settings *set = &l->settings;
+    int64_t due_ms = clock_mono_ms(), next_ms = due_ms;
+    for (;;) {
+        pthread_mutex_lock(&l->lock);
+        while (!l->stop && !l->changed && clock_mono_ms() < next_ms)
+            thread_wait_until(&l->cond, &l->lock, next_ms);
+        const bool stop = l->stop;
+        bool changed = l->changed;
+        l->changed = false;
+        pthread_mutex_unlock(&l->lock);
+        if (stop)
+            return NULL;
+        const int64_t now = clock_mono_ms();
+        const bool waits =
+            set->admits && now < due_ms + set->interval_ms && set->admits(set->ctx);
+        if (now >= due_ms && !waits) {
+            poll(l);
+            changed = true;
+            due_ms = clock_mono_ms() + set->interval_ms;
+        }
+        next_ms = now >= due_ms ? now + ADMITTING_MS : due_ms;
+        if (l->asked && changed)
+            report(l);
+    }
+}
+
+struct podresources_poller *
+podresources_poller_start(const struct podresources_poller_settings *settings)
+{
+    struct podresources_poller *l = xcalloc(1, sizeof *l);
+    l->settings = *settings;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->cond, NULL);
+    if (pthread_create(&l->thread, NULL, run_poller, l))
+        abort();
+    pthread_setname_np(l->thread, "pods");
+    return l;
+}
+
+void podresources_poller_allocations(struct podresources_poller *l, struct span state)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    buf_set(&l->state, state);
+    l->allocates = l->changed = true;
+    pthread_cond_signal(&l->cond);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void podresources_poller_stop(struct podresources_poller *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->cond);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+}
+
+void podresources_poller_free(struct podresources_poller *l)
+{
+    if (!l)
+        return;
+    podresources_unref(l->asked);
+    pthread_cond_destroy(&l->cond);
+    pthread_mutex_destroy(&l->lock);
+    buf_fini(&l->state);
+    free(l);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The node program: its shared parts, their start and stop, samples for both cores, and the
+ * status of all parts. */
+#include "node/program.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "node/card_sampler.h"
+#include "node/driver_loss.h"
+#include "node/publishing.h"
+
+enum {
+    SAMPLE_MS = 5 * 1000, /* the most between two samples for the allocator */
+    /* Below terminationGracePeriodSeconds of the DaemonSets: 10 s of scv-agent's, else 15 s. */
+    STOP_PUBLISHING_MS = 6 * 1000,
+    STOP_MS = 10 * 1000,
+};
+
+struct node_program {
+    const struct node_options *options;
+    struct kube_client *client;
+    struct gpu *gpu;
+    struct publishing *publishing; /* NULL: it only allocates */
+    struct allocating *allocating; /* NULL: it only publishes */
+    struct limit_readback *limits; /* NULL: it only publishes */
+    struct card_sampler *sampler;
+    struct status_server *servers[2]; /* of --port and --publish-port */
+    int64_t published_ms;             /* the last sample; of the sampler's thread */
+    struct driver_loss loss; /* of the sampler's thread, until it ends the process */
+    struct err verdict;      /* why it did */
+    atomic_bool ends;
+};
+
+/* Samples. The sampler's thread runs these. */
+
+static int64_t allocating_interval(const struct node_options *o)
+{
+    return o->sample_ms && !o->publishes ? o->sample_ms : SAMPLE_MS;
+}
+
+/* The stop saves nothing that is not saved: an allocation is on the disk before its answer. */
+static void end_process(struct node_program *p, const struct err *err)
+{
+    if (atomic_load(&p->ends))
+        return;
+    p->verdict = *err;
+    err_wrap(&p->verdict, "the container has lost the driver, and a new one finds it");
+    atomic_store(&p->ends, true);
+    kill(getpid(), SIGTERM);
+}
+
+/* An updateInterval above the allocator's concerns the Scv alone. */
+static void on_sample(void *ctx, struct gpu_sample *sample, const struct err *err,
+                      int64_t took_ms)
+{
+    struct node_program *p = ctx;
+    int64_t now = clock_mono_ms();
+    struct err gone;
+    if (err && err->code == ERR_GONE) {
+        err_set(&gone, ERR_GONE,
+                "%s: this container has lost the driver; unless it comes "
+                "back, the program ends in minutes, to get a new one",
+                err->msg);
+        err = &gone;
+    }
+    if (driver_loss_step(&p->loss, now, err ? err->code : ERR_NONE))
+        end_process(p, err);
+    if (p->limits && sample)
+        limit_readback_sample(p->limits, p->gpu, sample, now);
+    if (p->allocating)
+        allocating_sample(p->allocating, sample, err, took_ms);
+    if (!p->publishing)
+        return;
+    bool ignored = false;
+    int64_t every = publishing_interval(p->publishing, &ignored);
+    if (p->allocating && every > SAMPLE_MS && p->published_ms &&
+        now < p->published_ms + every)
+        return;
+    p->published_ms = now;
+    publishing_sample(p->publishing, sample, err);
+}
+
+static void on_event(void *ctx, const struct gpu_event *event)
+{
+    struct node_program *p = ctx;
+    if (p->allocating)
+        allocating_event(p->allocating, event);
+    if (p->publishing)
+        publishing_event(p->publishing, event);
+}
+
+static int64_t interval(void *ctx, bool *reopen)
+{
+    struct node_program *p = ctx;
+    int64_t ms = p->allocating ? allocating_interval(p->options) : INT64_MAX;
+    *reopen = p->allocating && allocating_any_lost(p->allocating);
+    if (!p->publishing)
+        return ms;
+    int64_t publish_ms = publishing_interval(p->publishing, reopen);
+    return publish_ms < ms ? publish_ms : ms;
+}
+
+static void on_missing_limit(void *ctx, const char *pod_uid, const char *why)
+{
+    const struct node_program *p = ctx;
+    allocating_unlimited(p->allocating, pod_uid, why);
+}
+
+/* The thread that answers the kubelet runs this. */
+static void on_allocations(void *ctx, struct span state)
+{
+    struct node_program *p = ctx;
+    limit_readback_allocations(p->limits, state);
+    if (p->publishing)
+        publishing_allocations(p->publishing, state);
+}
+
+/* Status. The servers' threads run these, from before the other threads start. */
+
+static void on_checks(void *ctx, enum status_probe probe, struct status_report *report)
+{
+    struct node_program *p = ctx;
+    if (p->allocating)
+        allocating_checks(p->allocating, probe, report);
+    if (p->publishing && (probe != STATUS_LIVEZ || !p->allocating))
+        publishing_checks(p->publishing, probe, report);
+}
+
+static void on_metrics(void *ctx, struct buf *out)
+{
+    struct node_program *p = ctx;
+    if (p->publishing)
+        publishing_metrics(p->publishing, out);
+    if (p->allocating) {
+        allocating_metrics(p->allocating, out);
+        limit_readback_metrics(p->limits, out);
+    }
+    kube_client_metrics(p->client, out);
+}
+
+static int start_servers(struct node_program *p, struct err *err)
+{
+    const struct node_options *o = p->options;
+    const struct status_server_fns fns = {on_checks, on_metrics, p};
+    const struct {
+        const char *option;
+        int64_t port; /* -1: none */
+    } ports[] = {{"--port", o->port},
+                 {"--publish-port", o->publishes ? o->publish_port : -1}};
+    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+        if (ports[i].port < 0)
+            continue;
+        p->servers[i] =
+            status_server_start(o->entry.listen, (unsigned)ports[i].port, &fns, err);
+        if (!p->servers[i])
+            return err_wrap(err, "%s", ports[i].option);
+    }
+    return 0;
+}
+
+/* Start and stop */
+
+struct node_program *node_program_start(const struct node_options *options,
+                                        struct err *err)
+{
+    if (node_options_check(options, err))
+        return NULL;
+    struct node_program *p = xcalloc(1, sizeof *p);
+    const struct card_sampler_fns sampler = {on_sample, on_event, interval, p};
+    p->options = options;
+    bool good = (p->gpu = gpu_open(options->gpu_source, options->unified_bytes, err)) &&
+                (p->client = kube_connect(options->entry.kubeconfig,
+                                          options->entry.context, err));
+    if (good && options->allocates)
+        p->limits = limit_readback_new(
+            &(struct limit_readback_settings){.node = options->node_name,
+                                              .host_root = options->host_root,
+                                              .cgroup_root = options->cgroup_root,
+                                              .sets = options->set_limits,
+                                              .missing = on_missing_limit,
+                                              .ctx = p});
+    if (good && options->allocates)
+        good =
+            (p->allocating = allocating_new(options, p->client, p->gpu, p->limits,
+                                            allocating_interval(options), err)) != NULL;
+    if (good && options->publishes)
+        p->publishing = publishing_new(options, p->client, p->limits);
+    if (!good || start_servers(p, err)) {
+        node_program_stop(p);
+        return NULL;
+    }
+    if (p->publishing)
+        publishing_start(p->publishing, p->allocating);
+    p->sampler = card_sampler_start(p->gpu, &sampler);
+    if (p->allocating)
+        allocating_start(p->allocating, on_allocations, p);
+    return p;
+}
+
+int node_program_verdict(struct node_program *p, struct err *err)
+{
+    if (!atomic_load(&p->ends))
+        return 0;
+    *err = p->verdict;
+    return -1;
+}
+
+bool node_program_stop(struct node_program *p)
+{
+    const int64_t wait_ms = p->allocating ? STOP_MS : STOP_PUBLISHING_MS;
+    const int64_t until_ms = clock_mono_ms() + wait_ms;
+    for (size_t i = 0; i < ARRAY_LEN(p->servers); i++)
+        status_server_stop(p->servers[i]);
+    if (p->allocating)
+        allocating_stop_serving(p->allocating);
+    if (!card_sampler_stop(p->sampler)) {
+        log_warn("cards", "the driver does not respond; exiting without waiting for it");
+        return false;
+    }
+    /* The next process sends lost calls again. */
+    if (!publishing_stop(p->publishing, until_ms) ||
+        !allocating_stop(p->allocating, until_ms)) {
+        log_warn("main", "a call does not return; exiting without waiting for it",
+                 LOG_I("waited_ms", wait_ms));
+        return false;
+    }
+    /* All threads have ended. */
+    card_sampler_free(p->sampler);
+    publishing_free(p->publishing);
+    allocating_free(p->allocating);
+    limit_readback_free(p->limits);
+    gpu_free(p->gpu);
+    kube_client_free(p->client);
+    free(p);
+    return true;
+}
+
+int node_program_once(const struct node_options *options, struct buf *out,
+                      struct err *err)
+{
+    cleanup_gpu_sample struct gpu_sample sample = {0};
+    struct gpu *gpu = gpu_open(options->gpu_source, options->unified_bytes, err);
+    if (!gpu)
+        return -1;
+    int rc = gpu_sample(gpu, &sample, err);
+    if (rc == 0)
+        publishing_write_once(options, &sample, out);
+    gpu_free(gpu);
+    return rc;
+}
