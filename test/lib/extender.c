@@ -2,16 +2,17 @@
 #include "lib/extender.h"
 
 #include "kube/secret.h"
+#include "lib/network.h"
 
 char *lib_kubeconfig(const char *name, const char *scheme, unsigned port,
                      const char *cluster, const char *user)
 {
-    cleanup_free char *text =
-        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                  "contexts:\n- {name: c, context: {cluster: c, user: u}}\n"
-                  "clusters:\n- {name: c, cluster: {server: \"%s://127.0.0.1:%u\"%s}}\n"
-                  "users:\n- {name: u, user: {%s}}\n",
-                  scheme, port, cluster, user);
+    cleanup_free char *text = xasprintf(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        "contexts:\n- {name: c, context: {cluster: c, user: u}}\n"
+        "clusters:\n- {name: c, cluster: {server: \"%s://" STR_HOST ":%u\"%s}}\n"
+        "users:\n- {name: u, user: {%s}}\n",
+        scheme, STR_HOST_ARG(network_loopback()), port, cluster, user);
     temp_write(lib_dir, name, text);
     return temp_path(lib_dir, name);
 }
@@ -20,7 +21,7 @@ void extender_start_at(struct extender *e, const char *kubeconfig,
                        const char *const *more)
 {
     lib_program(&e->program, "gpushare-extender",
-                ARGV("--listen", "127.0.0.1", "--port", "0", "--observe-port", "0",
+                ARGV("--listen", network_loopback(), "--port", "0", "--observe-port", "0",
                      "--kubeconfig", kubeconfig),
                 more);
     peer_init(&e->verbs, program_port(&e->program, "listening on "));
@@ -89,8 +90,9 @@ bool extender_ready(const struct extender *e)
 void extender_wait_ready(const struct extender *e)
 {
     struct program *p = &((struct extender *)e)->program;
-    lib_wait(extender_ready(e) || !program_runs(p));
-    ck_assert_msg(extender_ready(e), "not ready: %s", program_output(p));
+    bool ready = false;
+    lib_wait((ready = extender_ready(e)) || !program_runs(p));
+    ck_assert_msg(ready, "not ready: %s", program_output(p));
 }
 
 void extender_wait_answers(const struct extender *e)
