@@ -473,16 +473,8 @@ void scv_write(struct buf *out, const struct scv *scv)
     jwrite_str(&w, "kind", SPAN("Scv"));
     jwrite_object(&w, "metadata");
     jwrite_str_set(&w, "name", scv->meta.name);
-    if (scv->owner_uid.n) {
-        jwrite_array(&w, "ownerReferences");
-        jwrite_object(&w, NULL);
-        jwrite_str(&w, "apiVersion", SPAN("v1"));
-        jwrite_str(&w, "kind", SPAN("Node"));
-        jwrite_str(&w, "name", scv->meta.name);
-        jwrite_str(&w, "uid", scv->owner_uid);
-        jwrite_object_end(&w);
-        jwrite_array_end(&w);
-    }
+    if (scv->owner_uid.n)
+        object_write_owner(&w, scv->meta.name, scv->owner_uid);
     jwrite_str_set(&w, "resourceVersion", scv->meta.version);
     jwrite_object_end(&w);
     jwrite_key(&w, SPAN("spec"));

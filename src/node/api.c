@@ -56,49 +56,17 @@ void api_request(const char *node, const struct publisher_output *o, struct aren
 
 /* -- objects -- */
 
-static void read_owner(struct jread *j, struct arena *a, struct api_owner *owner)
-{
-    struct span kind = {0}, uid = {0};
-    struct jread_str key;
-    jread_object(j, "owner reference");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "kind"))
-            jread_text(j, "kind", a, &kind);
-        else if (jread_key_is(key, "uid"))
-            jread_text(j, "uid", a, &uid);
-        else
-            jread_skip(j);
-    }
-    if (span_eq(kind, SPAN("Node")))
-        owner->node = hash_bytes(1, uid.p, uid.n);
-    else
-        owner->other = true;
-}
-
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
     struct api_object *o = at;
-    const struct object_field message = {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE),
-                                         &o->message};
-    struct span raw;
-    struct jread inner;
-    struct jread_str key;
+    struct span uid = {0}, other = {0};
+    const struct object_field fields[] = {
+        {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE), &o->message},
+        {OBJECT_OWNER_UID, SPAN("Node"), &uid},
+        {OBJECT_OTHER_OWNER, SPAN("Node"), &other}};
     (void)f;
-    if (!jread_raw(r->j, &raw))
-        return;
-    jread_init(&inner, raw.p, raw.n);
-    object_meta_read(&inner, r->a, &o->meta, &message, 1);
-    jread_init(&inner, raw.p, raw.n);
-    jread_object(&inner, "metadata");
-    while (jread_member(&inner, &key)) {
-        if (!jread_key_is(key, "ownerReferences")) {
-            jread_skip(&inner);
-            continue;
-        }
-        jread_array(&inner, "metadata.ownerReferences");
-        while (jread_item(&inner))
-            read_owner(&inner, r->a, &o->owner);
-    }
+    object_meta_read(r->j, r->a, &o->meta, fields, ARRAY_LEN(fields));
+    o->owner = (struct api_owner){other.p, uid.n ? hash_bytes(1, uid.p, uid.n) : 0};
 }
 
 static void read_status(struct field_reader *r, const struct field *f, void *at)

@@ -14,6 +14,7 @@
 #include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/lease.h"
 #include "node/node_scv.h"
 
 enum {
@@ -234,18 +235,6 @@ static bool needs_owner(const struct publisher *p, struct api_owner owner)
 {
     return p->node_uid.n && !owner.other &&
            owner.node != hash_bytes(1, p->node_uid.p, p->node_uid.n);
-}
-
-static void write_owner(const struct publisher *p, struct jwrite *w)
-{
-    jwrite_array(w, "ownerReferences");
-    jwrite_object(w, NULL);
-    jwrite_str(w, "apiVersion", SPAN("v1"));
-    jwrite_str(w, "kind", SPAN("Node"));
-    jwrite_str(w, "name", span_of(p->settings.node));
-    jwrite_str(w, "uid", buf_span(&p->node_uid));
-    jwrite_object_end(w);
-    jwrite_array_end(w);
 }
 
 /* -- the content of the Scv -- */
@@ -541,7 +530,7 @@ static void write_scv(struct step *s)
             jwrite_raw(&w, KEY_MESSAGE, SPAN("null"));
         jwrite_object_end(&w);
         if (needs_owner(p, p->observed.owner)) {
-            write_owner(p, &w);
+            object_write_owner(&w, span_of(p->settings.node), buf_span(&p->node_uid));
             p->owner_tried_ms = s->now.mono_ms;
         }
         jwrite_object_end(&w);
@@ -636,24 +625,17 @@ static void send_lease_if_due(struct step *s)
         (create && !node_seen_since(p, p->lease_missing_ms)))
         return;
     cleanup_buf struct buf body = {0}, time = {0};
-    struct jwrite w = {.out = &body};
     clock_format_us(&time, s->now.wall_ns / 1000);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
-    jwrite_str(&w, "kind", SPAN("Lease"));
-    jwrite_object(&w, "metadata");
-    jwrite_str(&w, "name", span_of(p->settings.node));
-    if (needs_owner(p, p->lease_owner))
-        write_owner(p, &w);
-    jwrite_object_end(&w);
-    jwrite_object(&w, "spec");
-    jwrite_str(&w, "holderIdentity", span_of(p->settings.node));
-    jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
+    struct lease lease = {.meta.name = span_of(p->settings.node),
+                          .holder = span_of(p->settings.node),
+                          .duration_s = (p->settings.grace_ms + 999) / 1000,
+                          .renew_time = buf_span(&time),
+                          .transitions = -1};
     if (create)
-        jwrite_str(&w, "acquireTime", buf_span(&time));
-    jwrite_str(&w, "renewTime", buf_span(&time));
-    jwrite_object_end(&w);
-    jwrite_object_end(&w);
+        lease.acquire_time = buf_span(&time);
+    if (needs_owner(p, p->lease_owner))
+        lease.owner_uid = buf_span(&p->node_uid);
+    lease_write(&body, &lease);
     start_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
                PUBLISHER_LANE_LEASE, &body);
 }
