@@ -50,13 +50,18 @@ static void step_alloc(struct dispatcher *d, struct alloc_input *in)
     alloc_step(d->alloc, step_now(), in, &d->out);
 }
 
+/* The text of the state file, which others have first. */
+static void write_allocations(struct dispatcher *d, struct buf *text)
+{
+    allocation_set_write(text, &d->state->allocations, span_of(d->node));
+    d->callbacks.saved(d->callbacks.saved_ctx, buf_span(text));
+}
+
 static void save_allocations(struct dispatcher *d)
 {
     cleanup_buf struct buf text = {0};
     struct err err;
-    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
-    if (d->callbacks.saved)
-        d->callbacks.saved(d->callbacks.saved_ctx, buf_span(&text));
+    write_allocations(d, &text);
     if (file_write(d->state_file, buf_span(&text), &err) == 0)
         return;
     log_error("state", "cannot save the allocation state; it is kept in memory",
@@ -333,9 +338,7 @@ void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *c
 {
     cleanup_buf struct buf text = {0};
     d->callbacks = *callbacks;
-    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
-    if (callbacks->saved)
-        callbacks->saved(callbacks->saved_ctx, buf_span(&text));
+    write_allocations(d, &text);
     if (pthread_create(&d->thread, NULL, run_dispatcher, d))
         abort();
     pthread_setname_np(d->thread, "dispatcher");

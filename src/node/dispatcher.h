@@ -16,7 +16,7 @@ struct dispatcher_callbacks {
     /* ALLOC_QUERY, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. */
     void (*carry_out)(void *ctx, const struct alloc_output *o);
     void *ctx;
-    /* The allocations as text, at the start and after each change. NULL: nobody asks. */
+    /* The allocations as text, at the start and after each change. */
     void (*saved)(void *saved_ctx, struct span state);
     void *saved_ctx;
 };

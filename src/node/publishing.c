@@ -320,7 +320,7 @@ static bool polls_pods(const struct node_options *o)
 
 struct publishing *publishing_new(const struct node_options *options,
                                   struct kube_client *client,
-                                  struct limit_readback *limits)
+                                  struct allocating *allocating)
 {
     struct publishing *p = xcalloc(1, sizeof *p);
     const int64_t pods_limit_ms = 3 * options->pods_ms + 30 * 1000;
@@ -331,12 +331,14 @@ struct publishing *publishing_new(const struct node_options *options,
     p->overuse_actor = overuse_actor_start(&overuse);
     p->options = options;
     p->client = client;
+    p->allocating = allocating;
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sample_lock, NULL);
     p->ticker = ticker_new();
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
         *options->host_root ? options->host_root : "/", options->limit_dir,
-        options->unit_mib, pods_limit_ms, limits});
+        options->unit_mib, pods_limit_ms,
+        allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
     publisher.late_ms = options->late_ms;
     publisher.sampler_limit_ms = options->sampler_limit_ms;
@@ -382,21 +384,21 @@ static bool admits(void *ctx)
     return allocating_admits(p->allocating);
 }
 
-void publishing_allocations(struct publishing *p, struct span state)
+void publishing_allocations(void *publishing, struct span state)
 {
+    struct publishing *p = publishing;
     podresources_poller_allocations(p->poller, state);
 }
 
-void publishing_start(struct publishing *p, struct allocating *allocating)
+void publishing_start(struct publishing *p)
 {
     const struct node_options *o = p->options;
     struct podresources_poller_settings poller = {.socket = o->podresources,
                                                   .interval_ms = o->pods_ms,
                                                   .node = span_of(o->node_name),
                                                   .polled = on_pods,
-                                                  .admits = allocating ? admits : NULL,
+                                                  .admits = p->allocating ? admits : NULL,
                                                   .ctx = p};
-    p->allocating = allocating;
     p->measurer = worker_start("usage", measure, p);
     informer_start(p->scv, "watch");
     if (p->pods)
