@@ -2,7 +2,6 @@
 #include "base/prom.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>

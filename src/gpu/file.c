@@ -2,7 +2,6 @@
 /* The source of cards from a JSON file. */
 #include "gpu/gpu_priv.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/file.h"

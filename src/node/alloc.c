@@ -11,7 +11,6 @@
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "domain/keys.h"
 #include "node/device_ids.h"
 #include "node/identify.h"
 #include "node/reconcile.h"

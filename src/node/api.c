@@ -2,7 +2,6 @@
 /* Requests and answers of the publisher's calls. */
 #include "node/api.h"
 
-#include <stdlib.h>
 
 #include "base/hash.h"
 #include "base/log.h"

@@ -5,13 +5,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "limit/state.h"
 #include "node/process.h"

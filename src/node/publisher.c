@@ -6,7 +6,6 @@
  */
 #include "node/publisher.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"

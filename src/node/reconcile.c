@@ -2,7 +2,6 @@
 
 #include "node/reconcile.h"
 
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "base/mem.h"

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
