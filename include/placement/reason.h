@@ -5,6 +5,72 @@
 
 /* Why a request does not fit on a node, and which node is nearest to fitting. */
 
+/*
+ * One list says what stands between a pending pod and a node: sentences, the page of `explain` and
+ * JSON are made of it.
+ */
+
+enum obstacle_kind {
+    OBSTACLE_NONE,
+    /* Of the node, for which kube-scheduler does not ask the extender. */
+    OBSTACLE_SELECTOR, /* the pod's nodeSelector or required node affinity */
+    OBSTACLE_TAINTS,   /* the pod does not tolerate them */
+    OBSTACLE_CORDON,
+    /* Of the node, for the request of GPUs: only the first of these. */
+    OBSTACLE_NODE, /* it takes no pods: see enum node_state */
+    OBSTACLE_MODE,
+    OBSTACLE_ISOLATION,
+    OBSTACLE_NO_SCV, /* models and clocks are unknown */
+    OBSTACLE_NO_LINKS,
+    OBSTACLE_NO_COMPUTE,
+    OBSTACLE_NO_SLOTS,
+    OBSTACLE_NOMINATED, /* room is kept for nominated pods */
+    OBSTACLE_LINKS,     /* cards, of which too few are connected as demanded */
+    OBSTACLE_CARDS,     /* cards that take their part: needed, and there */
+    /* Of the node, for the rest of the pod. */
+    OBSTACLE_OFFER,       /* no device plugin offers the resource */
+    OBSTACLE_CPU,         /* thousandths of a core */
+    OBSTACLE_NODE_MEMORY, /* bytes */
+    OBSTACLE_PODS,        /* pods with this one, and slots */
+    /* Of a card: only the first of these. */
+    OBSTACLE_MODEL,     /* request_accepts_card */
+    OBSTACLE_SIZE,      /* MiB */
+    OBSTACLE_UNHEALTHY, /* of enum card_state */
+    OBSTACLE_LISTED,
+    OBSTACLE_HELD,
+    OBSTACLE_DUPLICATE,
+    OBSTACLE_WHOLE,  /* promised as a whole card */
+    OBSTACLE_MEMORY, /* MiB that are free */
+    OBSTACLE_SLOTS,
+    OBSTACLE_COMPUTE, /* percent */
+    OBSTACLE_SHARED,  /* MiB: the whole card is needed, and so much of it is free */
+};
+
+struct obstacle {
+    const struct card *card; /* NULL: of the node */
+    enum obstacle_kind kind;
+    int64_t needed, there; /* without amounts 1 and 0 */
+};
+
+struct reason_ask {
+    struct select_pod pod;
+    enum obstacle_kind
+        terms;      /* SELECTOR or TAINTS: the pod's own terms exclude the node */
+    bool tolerates; /* cordoned nodes, or kube-scheduler offers the node */
+    const struct resources *requests; /* of the pod; NULL: unknown */
+};
+
+enum { OBSTACLES_MAX = SCV_MAX_CARDS + 8 };
+/* Lists what stands in the way: of the node, then of each card that cannot take its part, by
+ * index. None of the node: the pod fits there. */
+size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
+                   struct obstacle list[OBSTACLES_MAX]);
+/* "memory", "taints": as in JSON. */
+const char *reason_word(enum obstacle_kind kind);
+/* Appends the obstacles of the node as one sentence; nothing if the pod fits. */
+void reason_write(struct buf *out, const struct ledger_node *node,
+                  const struct request *request, const struct obstacle *list, size_t n);
+
 /* The reason for a node without heartbeat begins with this text; "N s" follows. */
 #define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 
@@ -27,9 +93,6 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *r,
 /* The same for a single node. */
 void reason_add(struct buf *out, const struct ledger_node *node,
                 const struct request *request, enum fit alone);
-/* The reason that belongs to select_fit_schedulable; empty if the request fits. */
-void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
-                            const struct select_pod *pod);
 
 /* Appends the holder of the node's Lease if that is not scv-agent, and what to do; else
  * nothing. Follows other text of the reason. */

@@ -396,17 +396,15 @@ bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct sp
     return matches_affinity(p, n) && matches_taints(p, n, cordoned_too);
 }
 
-const char *defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
-                                  struct span node)
+enum obstacle_kind defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
+                                         struct span node)
 {
     const json_t *p = pod_of(m, uid);
     const json_t *n = json_object_getn(m->nodes, node.n ? node.p : "", node.n);
-    if (!p || !n)
-        return NULL;
-    return !matches_affinity(p, n)
-               ? "the pod's nodeSelector or required node affinity excludes the node"
-           : !matches_taints(p, n, false) ? "the pod does not tolerate the node's taints"
-                                          : NULL;
+    return !p || !n                       ? OBSTACLE_NONE
+           : !matches_affinity(p, n)      ? OBSTACLE_SELECTOR
+           : !matches_taints(p, n, false) ? OBSTACLE_TAINTS
+                                          : OBSTACLE_NONE;
 }
 
 /* -- the plan -- */

@@ -16,55 +16,29 @@
 #include "placement/preempt.h"
 #include "placement/reason.h"
 
-/* Cores, with up to three decimals. */
-static void add_cores(struct buf *out, int64_t milli)
+/* What stands between the pod and the node, and the kinds of what is of the node as bits. */
+static uint32_t list_obstacles(const struct explain_page *p,
+                               const struct ledger_node *node, struct obstacle *list,
+                               size_t *n)
 {
-    buf_add_i64(out, milli / 1000);
-    if (milli % 1000 == 0)
-        return;
-    buf_printf(out, ".%03" PRId64, milli % 1000);
-    while (out->p[out->n - 1] == '0')
-        out->p[--out->n] = '\0';
+    const struct resources requests = ledger_pod_requests(p->pod);
+    const struct reason_ask ask = {
+        select_pod_of(p->pod),
+        p->facts->rules ? defrag_rules_excludes(p->facts->rules, p->pod->uid, node->name)
+                        : OBSTACLE_NONE,
+        p->tolerates, &requests};
+    uint32_t kinds = 0;
+    *n = reason_list(node, &ask, list);
+    for (size_t i = 0; i < *n && !list[i].card; i++)
+        kinds |= UINT32_C(1) << list[i].kind;
+    return kinds;
 }
 
-static int64_t left(int64_t offered, int64_t requested)
-{
-    return offered > requested ? offered - requested : 0;
-}
-
-static bool add_lacks(struct buf *out, const struct ledger_node *node,
-                      const struct ledger_pod *pod)
-{
-    struct resources has = ledger_node_allocatable(node);
-    struct resources used = ledger_node_requested(node);
-    struct resources wanted = ledger_pod_requests(pod);
-    int64_t cpu = left(has.cpu_milli, used.cpu_milli);
-    int64_t memory = left(has.memory, used.memory);
-    size_t before = out->n;
-    const struct request *r = pod->request;
-    if (!r->by_label && !r->slots && !ledger_node_offers(node, r))
-        buf_printf(out, "; lacks %s: no device plugin offers it on this node",
-                   r->kind == REQUEST_MEMORY  ? KEY_GPU_MEM
-                   : r->kind == REQUEST_CARDS ? KEY_GPU_COUNT
-                                              : KEY_NVIDIA_GPU);
-    if (has.cpu_milli && wanted.cpu_milli > cpu) {
-        buf_adds(out, "; lacks CPU: the pod requests ");
-        add_cores(out, wanted.cpu_milli);
-        buf_adds(out, ", free are ");
-        add_cores(out, cpu);
-    }
-    if (has.memory && wanted.memory > memory) {
-        buf_printf(out,
-                   "; lacks node memory: the pod requests %" PRId64
-                   " MiB, free are %" PRId64 " MiB",
-                   (wanted.memory >> 20) + (wanted.memory % (1 << 20) != 0),
-                   memory >> 20);
-    }
-    if (has.pods && used.pods >= has.pods)
-        buf_printf(out, "; no pod slot is free: %" PRId64 " of %" PRId64 " are taken",
-                   used.pods, has.pods);
-    return out->n > before;
-}
+/* Of these kinds, those that kube-scheduler judges before it asks the extender. */
+#define EXCLUDES (1 << OBSTACLE_SELECTOR | 1 << OBSTACLE_TAINTS)
+#define LACKS                                                                            \
+    (1 << OBSTACLE_OFFER | 1 << OBSTACLE_CPU | 1 << OBSTACLE_NODE_MEMORY |               \
+     1 << OBSTACLE_PODS)
 
 /* Does kube-scheduler skip the node because it is cordoned? */
 static bool is_skipped(const struct explain_page *p, const struct ledger_node *node)
@@ -149,9 +123,10 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
  * evicts where the total is too small. */
 static bool may_evict_on(const struct explain_page *p, const struct ledger_node *node)
 {
-    cleanup_buf struct buf lacks = {0};
+    struct obstacle list[OBSTACLES_MAX];
+    size_t n;
     return !node->cordoned && node->state == NODE_USABLE &&
-           !add_lacks(&lacks, node, p->pod) && total_suffices(node, p->r);
+           !(list_obstacles(p, node, list, &n) & LACKS) && total_suffices(node, p->r);
 }
 
 static int64_t total_of(const struct preempt_victims *set)
@@ -340,18 +315,25 @@ static void add_preemption(struct explain_page *p, bool rejected)
 
 /* -- nodes, cards and the verdict -- */
 
-/* Of enum card_state: what is wrong, and what would repair it. */
+/* Of a card: what is wrong, and what would repair it. */
 static const struct {
     const char *is, *until;
-} card_states[] = {
-    [CARD_UNHEALTHY] = {"unhealthy", "becomes healthy"},
-    [CARD_LISTED] = {"excluded by the ConfigMap", "is removed from the ConfigMap"},
-    [CARD_HELD] = {"allocated through nvidia.com/gpu",
-                   "is released by the pod that has nvidia.com/gpu"},
-    [CARD_DUPLICATE] = {"has the same UUID as another card",
-                        "gets a UUID of its own in the Scv"},
+} card_words[] = {
+    [OBSTACLE_NONE] = {"fits", NULL},
+    [OBSTACLE_MODEL] = {"model or clock does not match", NULL},
+    [OBSTACLE_SIZE] = {"too small", NULL},
+    [OBSTACLE_UNHEALTHY] = {"unhealthy", "becomes healthy"},
+    [OBSTACLE_LISTED] = {"excluded by the ConfigMap", "is removed from the ConfigMap"},
+    [OBSTACLE_HELD] = {"allocated through nvidia.com/gpu",
+                       "is released by the pod that has nvidia.com/gpu"},
+    [OBSTACLE_DUPLICATE] = {"has the same UUID as another card",
+                            "gets a UUID of its own in the Scv"},
+    [OBSTACLE_WHOLE] = {"promised as a whole card", NULL},
+    [OBSTACLE_MEMORY] = {"lacks ", NULL},
+    [OBSTACLE_SLOTS] = {"has too few free slots", NULL},
+    [OBSTACLE_COMPUTE] = {"lacks ", NULL},
+    [OBSTACLE_SHARED] = {"not entirely free", NULL},
 };
-_Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without words");
 
 /* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
 static void add_holder(struct buf *out, const struct ledger_node *node,
@@ -360,8 +342,7 @@ static void add_holder(struct buf *out, const struct ledger_node *node,
     struct ledger_node_info info = ledger_node_info(node);
     ARRAY_EACH_ITEM(const struct scv_held, held, info.held, info.n_held)
     {
-        if (card->state != CARD_HELD ||
-            !(ledger_held_cards(node, held) >> (card - node->cards) & 1))
+        if (!(ledger_held_cards(node, held) >> (card - node->cards) & 1))
             continue;
         buf_printf(out, " (pod %.*s/%.*s)", SPAN_ARG(held->ns), SPAN_ARG(held->pod));
         return;
@@ -369,34 +350,22 @@ static void add_holder(struct buf *out, const struct ledger_node *node,
 }
 
 static void add_card_row(struct explain_page *p, struct table *t,
-                         const struct ledger_node *node, const struct card *card)
+                         const struct ledger_node *node, const struct card *card,
+                         const struct obstacle *o)
 {
-    const struct request *r = p->r;
-    const int64_t mib = request_mib(r, card->total_mib);
     bool available = card->state == CARD_AVAILABLE;
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf why = {0};
-    if (!request_accepts_card(r, card->kind))
-        buf_adds(&why, card->kind->profile.n && !request_is_selective(r)
-                           ? "an instance, which is taken by its profile"
-                           : "model or clock does not match");
-    else if (card->total_mib < mib)
-        buf_adds(&why, "too small");
-    else if (!available) {
-        buf_adds(&why, card_states[card->state].is);
-        add_holder(&why, node, card);
-    } else if (card->whole)
-        buf_adds(&why, "promised as a whole card");
-    else if (r->kind == REQUEST_MEMORY && card->free_mib < mib)
-        buf_printf(&why, "lacks %s", show_units(mib - card->free_mib, p->unit).s);
-    else if (r->slots && card->slots_left < (int64_t)r->slots)
-        buf_adds(&why, "has too few free slots");
-    else if (r->core > card_core_left(card))
-        buf_printf(&why, "lacks %u %% of its compute", r->core - card_core_left(card));
-    else if (r->kind == REQUEST_MEMORY || card_is_free(card))
-        buf_adds(&why, "fits");
+    if (o->kind == OBSTACLE_MODEL && card->kind->profile.n && !request_is_selective(p->r))
+        buf_adds(&why, "an instance, which is taken by its profile");
     else
-        buf_adds(&why, "not entirely free");
+        buf_adds(&why, card_words[o->kind].is);
+    if (o->kind == OBSTACLE_MEMORY)
+        buf_adds(&why, show_units(o->needed - o->there, p->unit).s);
+    if (o->kind == OBSTACLE_COMPUTE)
+        buf_printf(&why, "%" PRId64 " %% of its compute", o->needed - o->there);
+    if (o->kind == OBSTACLE_HELD)
+        add_holder(&why, node, card);
     if (available && card_external_mib(card))
         buf_printf(&why, "; used outside Kubernetes: %s",
                    show_units(card_external_mib(card), p->unit).s);
@@ -413,34 +382,23 @@ static void add_card_row(struct explain_page *p, struct table *t,
     table_end(t);
 }
 
-/* Why the pod's own terms exclude the node; NULL: they do not, as far as they are known. */
-static const char *excluded_by_pod(const struct explain_page *p,
-                                   const struct ledger_node *node)
-{
-    return p->facts->rules
-               ? defrag_rules_excludes(p->facts->rules, p->pod->uid, node->name)
-               : NULL;
-}
-
 /* On how many nodes the request fits, and on how many only the cordon prevents it, or the
  * lack of CPU, memory or a pod slot. */
 struct fits {
     size_t open, cordoned, crowded;
 };
 
-static void add_node_row(struct explain_page *p, struct table *t,
-                         const struct ledger_node *node, struct fits *fits)
+/* A row of the node and one of each card. False: the pod's own terms exclude the node. */
+static bool add_rows(struct explain_page *p, struct table *t,
+                     const struct ledger_node *node, struct fits *fits)
 {
     cleanup_buf struct buf why = {0};
     const struct select_pod pod = select_pod_of(p->pod);
-    const char *excluded = excluded_by_pod(p, node);
-    enum fit uncordoned = select_fit_pod(node, &pod);
-    enum fit fit = p->tolerates ? uncordoned : select_fit_schedulable(node, &pod);
-    if (excluded)
-        buf_printf(&why, "%s%s", excluded, fit == FIT_YES ? "" : "; ");
-    if (excluded && fit == FIT_YES) {
-        fit = uncordoned = FIT_LATER;
-    } else if (fit == FIT_YES) {
+    struct obstacle list[OBSTACLES_MAX];
+    size_t n, at = 0;
+    const uint32_t kinds = list_obstacles(p, node, list, &n);
+    const bool open = !(kinds & ~LACKS);
+    if (open) {
         struct select_view view;
         uint64_t chosen;
         select_view(&view, node, NULL, SELECT_AS_IS);
@@ -448,24 +406,27 @@ static void add_node_row(struct explain_page *p, struct table *t,
         buf_adds(&why, chosen ? "fits:" : "fits");
         for (; chosen; chosen &= chosen - 1)
             buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
-    } else if (p->tolerates) {
-        reason_add(&why, node, p->r, select_fit(node, p->r));
-    } else {
-        reason_add_schedulable(&why, node, &pod);
+        buf_adds(&why, kinds ? "; " : "");
     }
-    bool crowded = add_lacks(&why, node, p->pod);
-    fits->open += fit == FIT_YES && !crowded;
-    fits->crowded += fit == FIT_YES && crowded;
-    fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES && !excluded;
+    reason_write(&why, node, p->r, list, n);
+    fits->open += !kinds;
+    fits->crowded += open && kinds;
+    fits->cordoned += (kinds & ~LACKS) == 1 << OBSTACLE_CORDON;
     table_span(t, BOLD, node->name);
     table_span(t, PLAIN, SPAN(""));
     table_span(t, PLAIN, SPAN(""));
     table_span(t,
-               fit == FIT_YES && !crowded ? GREEN
-               : fit == FIT_NEVER         ? RED
-                                          : YELLOW,
+               !kinds                                    ? GREEN
+               : select_fit_pod(node, &pod) == FIT_NEVER ? RED
+                                                         : YELLOW,
                buf_span(&why));
     table_end(t);
+    while (at < n && !list[at].card)
+        at++;
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    add_card_row(p, t, node, card,
+                 at < n && list[at].card == card ? &list[at++] : &(struct obstacle){0});
+    return !(kinds & EXCLUDES);
 }
 
 /* The nodes that the pod's own terms exclude are no candidates for what follows. */
@@ -479,13 +440,9 @@ static struct fits add_nodes(struct explain_page *p)
     quantity_write_unit(&header, p->unit);
     buf_adds(&header, ")\tREASON");
     table_header(&t, header.p);
-    for (size_t i = 0; i < p->n; i++) {
-        add_node_row(p, &t, p->nodes[i], &fits);
-        for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++)
-            add_card_row(p, &t, p->nodes[i], &p->nodes[i]->cards[k]);
-        if (!excluded_by_pod(p, p->nodes[i]))
+    for (size_t i = 0; i < p->n; i++)
+        if (add_rows(p, &t, p->nodes[i], &fits))
             p->nodes[kept++] = p->nodes[i];
-    }
     p->n = kept;
     table_write(&t, p->out);
     return fits;
@@ -493,34 +450,28 @@ static struct fits add_nodes(struct explain_page *p)
 
 /* -- single changes that would let the pod fit -- */
 
-static bool lacks_slots(const struct explain_page *p, const struct ledger_node *node)
-{
-    return p->r->slots && !ledger_node_offers(node, p->r);
-}
-
-/* Would the request fit on the node if the card were healthy and nothing of it withheld?
- * `card` NULL: if the node were usable, had no label gpushare/mode, or offered slots? */
+/* Would the request fit on the node without this obstacle, and with nothing of its card
+ * withheld? */
 static bool would_fit(const struct explain_page *p, const struct ledger_node *node,
-                      const struct card *card)
+                      const struct obstacle *o)
 {
     struct ledger_node changed = *node;
     struct card cards[SCV_MAX_CARDS];
     struct select_view view;
-    bool lacks = !card && lacks_slots(p, node);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         cards[i] = node->cards[i];
-        if (lacks)
+        if (o->kind == OBSTACLE_NO_SLOTS)
             cards[i].slots_left = (int32_t)p->r->slots;
-        if (&node->cards[i] == card) {
+        if (&node->cards[i] == o->card) {
             cards[i].withheld_mib =
-                card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
+                o->card->state == CARD_AVAILABLE ? 0 : o->card->withheld_mib;
             cards[i].state = CARD_AVAILABLE;
         }
         cards[i].free_mib = card_left_mib(&cards[i]);
     }
-    if (!card && !lacks && node->state == NODE_USABLE)
+    if (o->kind == OBSTACLE_MODE)
         changed.mode = NODE_ANY;
-    if (!card)
+    if (o->kind == OBSTACLE_NODE)
         changed.state = NODE_USABLE;
     select_view_cards(&view, &changed, cards, node->claimed);
     return select_cards(&view, p->r, SELECT_ALL_CARDS, NULL) == FIT_YES;
@@ -750,46 +701,8 @@ static void try_less(struct explain_page *p, enum less what)
 
 /* -- nodes and cards back in service -- */
 
-static void try_card(struct explain_page *p, const struct ledger_node *node,
-                     const struct card *card)
+static void try_nominated(struct explain_page *p, const struct ledger_node *node)
 {
-    bool available = card->state == CARD_AVAILABLE;
-    int64_t external = card_external_mib(card);
-    cleanup_buf struct buf how = {0};
-    if ((available && !card->withheld_mib) || !would_fit(p, node, card))
-        return;
-    if (!available)
-        buf_printf(&how, " if GPU%" PRId32 " %s", card->index,
-                   card_states[card->state].until);
-    if (available && external)
-        buf_printf(&how, " if processes outside Kubernetes free %s of GPU%" PRId32,
-                   show_units(external, p->unit).s, card->index);
-    if (available && card->overuse_mib)
-        buf_printf(&how,
-                   " %s pods that use more than their promises free %s of GPU%" PRId32,
-                   external ? "and" : "if", show_units(card->overuse_mib, p->unit).s,
-                   card->index);
-    add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), how.p);
-}
-
-static void try_node(struct explain_page *p, const struct ledger_node *node)
-{
-    bool usable = node->state == NODE_USABLE, lacks = lacks_slots(p, node);
-    cleanup_buf struct buf why = {0};
-    if ((usable && !lacks && node->mode == NODE_ANY) || !would_fit(p, node, NULL))
-        return;
-    buf_adds(&why, !usable ? " once this is resolved: "
-                   : lacks ? " once its device plugin offers " KEY_GPU_SHARE
-                           : " without the label gpushare/mode");
-    if (!usable)
-        reason_add(&why, node, p->r, FIT_LATER);
-    add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), why.p);
-}
-
-static void report_nominated(struct explain_page *p, const struct ledger_node *node)
-{
-    if (select_fit(node, p->r) != FIT_YES)
-        return;
     cleanup_buf struct buf pods = {0};
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         if (m->pod->priority >= p->pod->priority && !span_eq(m->pod->uid, p->pod->uid))
@@ -802,20 +715,51 @@ static void report_nominated(struct explain_page *p, const struct ledger_node *n
                pods.n ? pods.p : "");
 }
 
+/* The end of each of the node's obstacles. */
+static void try_node(struct explain_page *p, const struct ledger_node *node)
+{
+    struct obstacle list[OBSTACLES_MAX];
+    size_t n;
+    list_obstacles(p, node, list, &n);
+    for (const struct obstacle *o = list; o < list + n; o++) {
+        const struct card *card = o->card;
+        const char *until = card ? card_words[o->kind].until : NULL;
+        const int64_t external = card && !until ? card_external_mib(card) : 0;
+        const int64_t overuse = card && !until ? card->overuse_mib : 0;
+        cleanup_buf struct buf how = {0};
+        if (o->kind == OBSTACLE_NOMINATED)
+            try_nominated(p, node);
+        else if (o->kind == OBSTACLE_NODE)
+            buf_adds(&how, " once this is resolved: ");
+        else if (o->kind == OBSTACLE_MODE)
+            buf_adds(&how, " without the label gpushare/mode");
+        else if (o->kind == OBSTACLE_NO_SLOTS)
+            buf_adds(&how, " once its device plugin offers " KEY_GPU_SHARE);
+        else if (until)
+            buf_printf(&how, " if GPU%" PRId32 " %s", card->index, until);
+        if (o->kind == OBSTACLE_NODE)
+            reason_add(&how, node, p->r, FIT_LATER);
+        if (external)
+            buf_printf(&how, " if processes outside Kubernetes free %s of GPU%" PRId32,
+                       show_units(external, p->unit).s, card->index);
+        if (overuse)
+            buf_printf(
+                &how, " %s pods that use more than their promises free %s of GPU%" PRId32,
+                external ? "and" : "if", show_units(overuse, p->unit).s, card->index);
+        if (how.n && would_fit(p, node, o))
+            add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), how.p);
+    }
+}
+
 static void add_changes(struct explain_page *p)
 {
     try_uncordon(p);
     try_removal(p);
     for (enum less what = LESS_MEMORY; what <= ANY_CARD; what++)
         try_less(p, what);
-    for (size_t i = 0; i < p->n; i++) {
-        if (is_skipped(p, p->nodes[i]))
-            continue;
-        report_nominated(p, p->nodes[i]);
-        try_node(p, p->nodes[i]);
-        for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++)
-            try_card(p, p->nodes[i], &p->nodes[i]->cards[k]);
-    }
+    for (size_t i = 0; i < p->n; i++)
+        if (!is_skipped(p, p->nodes[i]))
+            try_node(p, p->nodes[i]);
 }
 
 static void add_verdict(struct explain_page *p, struct fits fits)

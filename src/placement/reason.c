@@ -2,6 +2,7 @@
 #include "placement/reason.h"
 
 #include <assert.h>
+#include <inttypes.h>
 
 #include "base/mem.h"
 #include "domain/keys.h"
@@ -314,10 +315,6 @@ static void add_never(struct buf *out, const struct ledger_node *node,
 {
     bool selective = request_is_selective(r);
     int64_t largest = 0;
-    if (lacks_links(node, r, FIT_NEVER)) {
-        add_number(out, "; no ", r->cards, " such cards of the node are so connected");
-        return;
-    }
     if (node->n_cards < r->cards && !selective) {
         add_number(out, "; the node has ", node->n_cards,
                    node->n_cards == 1 ? " card" : " cards");
@@ -360,7 +357,7 @@ static bool lacks_claimed(const struct ledger_node *node, const struct request *
 }
 
 static void add_later(struct buf *out, const struct ledger_node *node,
-                      const struct request *r)
+                      const struct request *r, bool unlinked)
 {
     const struct card *best = best_card(node, r, INT64_MIN, free_of);
     bool held = false;
@@ -400,7 +397,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_number(out,
                    "; requested by pods whose cards are not known yet: ", node->claimed,
                    "");
-    if (lacks_links(node, r, FIT_LATER))
+    if (unlinked)
         add_number(out, "; no ", r->cards, " of them are so connected");
     if (!node->all_available)
         add_excluded(out, node);
@@ -420,25 +417,13 @@ static void add_isolation(struct buf *out, const struct ledger_node *node,
     scv_isolation_add(out, node->isolation, ", ");
 }
 
-/* What stands between a request and a node: the first of these. The sentence and its class follow from
- * it. */
-enum obstacle {
-    OBSTACLE_NODE,
-    OBSTACLE_MODE,
-    OBSTACLE_ISOLATION,
-    OBSTACLE_NO_SCV,
-    OBSTACLE_NO_LINKS,
-    OBSTACLE_NO_COMPUTE,
-    OBSTACLE_NO_SLOTS,
-    OBSTACLE_NOMINATED,
-    OBSTACLE_NEVER,
-    OBSTACLE_LATER,
-};
+/* -- What stands between a pending pod and a node -- */
 
-/* Asked for every node that filter rejects. What is not in the node's first cache lines is read
- * last: its source only for requests that select cards. */
-static enum obstacle obstacle_of(const struct ledger_node *node, const struct request *r,
-                                 enum fit alone)
+/* The first one of the node, as far as cards decide. Asked for every node that filter rejects. What
+ * is not in the node's first cache lines is read last: its source only for requests that select
+ * cards. */
+static enum obstacle_kind obstacle_of(const struct ledger_node *node,
+                                      const struct request *r, enum fit alone)
 {
     bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
@@ -451,9 +436,116 @@ static enum obstacle obstacle_of(const struct ledger_node *node, const struct re
            : r->core && !node->has_core               ? OBSTACLE_NO_COMPUTE
            : r->slots && !ledger_node_offers(node, r) ? OBSTACLE_NO_SLOTS
            : alone == FIT_YES                         ? OBSTACLE_NOMINATED
-           : alone == FIT_NEVER                       ? OBSTACLE_NEVER
-                                                      : OBSTACLE_LATER;
+           : lacks_links(node, r, alone)              ? OBSTACLE_LINKS
+                                                      : OBSTACLE_CARDS;
 }
+
+/* The first one of the card; OBSTACLE_NONE: it can take its part of the request. */
+static struct obstacle obstacle_of_card(const struct card *card, const struct request *r)
+{
+    const int64_t mib = request_mib(r, card->total_mib), least = mib > 0 ? mib : 1;
+    const bool shares = r->kind == REQUEST_MEMORY;
+    const bool taken =
+        r->kind == REQUEST_CARDS ? !card_is_free(card) : !card_is_unpromised(card);
+    const struct obstacle all[] = {
+        {card, OBSTACLE_MODEL, !select_card_suits(card, r), 0},
+        {card, OBSTACLE_SIZE, mib < r->slots ? r->slots : least,
+         mib < r->slots ? mib : card->total_mib},
+        {card, OBSTACLE_UNHEALTHY - CARD_UNHEALTHY + card->state,
+         card->state != CARD_AVAILABLE, 0},
+        {card, OBSTACLE_WHOLE, card->whole, 0},
+        {card, OBSTACLE_MEMORY, shares ? least : 0, card->free_mib},
+        {card, OBSTACLE_SLOTS, r->slots, r->slots ? card->slots_left : 0},
+        {card, OBSTACLE_COMPUTE, r->core, card_core_left(card)},
+        {card, OBSTACLE_SHARED, !shares && taken ? card->total_mib : 0, card->free_mib},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i].needed > all[i].there)
+            return all[i];
+    return (struct obstacle){card, OBSTACLE_NONE, 0, 0};
+}
+
+/* Of what a node can offer, 0 being unknown. */
+static int64_t left_of(int64_t offered, int64_t requested)
+{
+    return !offered ? INT64_MAX : offered > requested ? offered - requested : 0;
+}
+
+size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
+                   struct obstacle list[OBSTACLES_MAX])
+{
+    const struct request *r = ask->pod.request;
+    const struct resources has = ledger_node_allocatable(node),
+                           used = ledger_node_requested(node),
+                           wants = ask->requests ? *ask->requests : (struct resources){0};
+    const enum fit alone = select_fit(node, r);
+    const enum obstacle_kind first = select_fit_pod(node, &ask->pod) == FIT_YES
+                                         ? OBSTACLE_NONE
+                                         : obstacle_of(node, r, alone);
+    const bool counts = first == OBSTACLE_LINKS || first == OBSTACLE_CARDS;
+    const struct obstacle all[] = {
+        {NULL, ask->terms, ask->terms != OBSTACLE_NONE, 0},
+        {NULL, OBSTACLE_CORDON, node->cordoned && !ask->tolerates, 0},
+        {NULL, first,
+         counts ? r->cards + (lacks_claimed(node, r) ? node->claimed : 0)
+                : first != OBSTACLE_NONE,
+         !counts              ? 0
+         : alone == FIT_NEVER ? count_on(node, r, select_card_could_fit)
+                              : count_fitting(node, r)},
+        {NULL, OBSTACLE_OFFER, !r->by_label && !r->slots, ledger_node_offers(node, r)},
+        {NULL, OBSTACLE_CPU, wants.cpu_milli, left_of(has.cpu_milli, used.cpu_milli)},
+        {NULL, OBSTACLE_NODE_MEMORY, wants.memory, left_of(has.memory, used.memory)},
+        {NULL, OBSTACLE_PODS, used.pods + 1, has.pods ? has.pods : INT64_MAX},
+    };
+    size_t n = 0;
+    for (const struct obstacle *o = all; o < all + ARRAY_LEN(all); o++)
+        if (o->kind < OBSTACLE_OFFER ? o->needed : ask->requests && o->needed > o->there)
+            list[n++] = *o;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct obstacle o = obstacle_of_card(&node->cards[i], r);
+        if (o.kind)
+            list[n++] = o;
+    }
+    return n;
+}
+
+const char *reason_word(enum obstacle_kind kind)
+{
+    static const char *const words[] = {
+        [OBSTACLE_NONE] = "",
+        [OBSTACLE_SELECTOR] = "node-affinity",
+        [OBSTACLE_TAINTS] = "taints",
+        [OBSTACLE_CORDON] = "cordoned",
+        [OBSTACLE_NODE] = "node",
+        [OBSTACLE_MODE] = "mode",
+        [OBSTACLE_ISOLATION] = "isolation",
+        [OBSTACLE_NO_SCV] = "models-unknown",
+        [OBSTACLE_NO_LINKS] = "links-unknown",
+        [OBSTACLE_NO_COMPUTE] = "compute-not-offered",
+        [OBSTACLE_NO_SLOTS] = "slots-not-offered",
+        [OBSTACLE_NOMINATED] = "nominated",
+        [OBSTACLE_LINKS] = "links",
+        [OBSTACLE_CARDS] = "cards",
+        [OBSTACLE_OFFER] = "not-offered",
+        [OBSTACLE_CPU] = "cpu",
+        [OBSTACLE_NODE_MEMORY] = "node-memory",
+        [OBSTACLE_PODS] = "pod-slots",
+        [OBSTACLE_MODEL] = "model",
+        [OBSTACLE_SIZE] = "size",
+        [OBSTACLE_UNHEALTHY] = "unhealthy",
+        [OBSTACLE_LISTED] = "excluded",
+        [OBSTACLE_HELD] = "other-plugin",
+        [OBSTACLE_DUPLICATE] = "duplicate-uuid",
+        [OBSTACLE_WHOLE] = "whole-card",
+        [OBSTACLE_MEMORY] = "memory",
+        [OBSTACLE_SLOTS] = "slots",
+        [OBSTACLE_COMPUTE] = "compute",
+        [OBSTACLE_SHARED] = "promised",
+    };
+    return words[kind];
+}
+
+/* -- Its sentence -- */
 
 void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
                          const struct ledger_node *node, enum fit alone)
@@ -478,21 +570,23 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         add_plain(out, prepared, node);
         return;
     }
-    enum obstacle obstacle = obstacle_of(node, r, alone);
-    if (obstacle > OBSTACLE_ISOLATION)
+    enum obstacle_kind first = obstacle_of(node, r, alone);
+    if (first > OBSTACLE_ISOLATION)
         buf_add(out, prepared->need, prepared->need_n);
-    if (obstacle == OBSTACLE_NODE)
+    if (first == OBSTACLE_NODE)
         add_state(out, node);
-    else if (obstacle == OBSTACLE_MODE)
+    else if (first == OBSTACLE_MODE)
         buf_adds(out, mode_texts[node->mode]);
-    else if (obstacle == OBSTACLE_ISOLATION)
+    else if (first == OBSTACLE_ISOLATION)
         add_isolation(out, node, r);
-    else if (obstacle == OBSTACLE_NEVER)
-        add_never(out, node, r);
-    else if (obstacle == OBSTACLE_LATER)
-        add_later(out, node, r);
+    else if (first < OBSTACLE_LINKS)
+        buf_adds(out, texts[first]);
+    else if (alone != FIT_NEVER)
+        add_later(out, node, r, first == OBSTACLE_LINKS);
+    else if (first == OBSTACLE_LINKS)
+        add_number(out, "; no ", r->cards, " such cards of the node are so connected");
     else
-        buf_adds(out, texts[obstacle]);
+        add_never(out, node, r);
 }
 
 void reason_add(struct buf *out, const struct ledger_node *node,
@@ -503,17 +597,39 @@ void reason_add(struct buf *out, const struct ledger_node *node,
     reason_add_prepared(out, &prepared, node, alone);
 }
 
-void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
-                            const struct select_pod *pod)
+void reason_write(struct buf *out, const struct ledger_node *node,
+                  const struct request *r, const struct obstacle *list, size_t n)
 {
-    bool fits = select_fit_pod(node, pod) == FIT_YES;
-    if (node->cordoned)
-        buf_adds(out, "cordoned: kube-scheduler offers it only to pods that tolerate "
-                      "the taint");
-    if (node->cordoned && !fits)
-        buf_adds(out, "; ");
-    if (!fits)
-        reason_add(out, node, pod->request, select_fit(node, pod->request));
+    static const char *const texts[] = {
+        [OBSTACLE_SELECTOR] =
+            "the pod's nodeSelector or required node affinity excludes the node",
+        [OBSTACLE_TAINTS] = "the pod does not tolerate the node's taints",
+        [OBSTACLE_CORDON] = "cordoned: kube-scheduler offers it only to pods that "
+                            "tolerate the taint",
+    };
+    for (const struct obstacle *o = list; o < list + n && !o->card; o++) {
+        buf_adds(out, o > list ? "; " : "");
+        if (o->kind <= OBSTACLE_CORDON)
+            buf_adds(out, texts[o->kind]);
+        else if (o->kind <= OBSTACLE_CARDS)
+            reason_add(out, node, r, select_fit(node, r));
+        else if (o->kind == OBSTACLE_OFFER)
+            buf_printf(out, "lacks %s: no device plugin offers it on this node",
+                       r->kind == REQUEST_MEMORY  ? KEY_GPU_MEM
+                       : r->kind == REQUEST_CARDS ? KEY_GPU_COUNT
+                                                  : KEY_NVIDIA_GPU);
+        else if (o->kind == OBSTACLE_CPU)
+            buf_printf(out, "lacks CPU: the pod requests %.10g, free are %.10g",
+                       (double)o->needed / 1000, (double)o->there / 1000);
+        else if (o->kind == OBSTACLE_NODE_MEMORY)
+            buf_printf(out,
+                       "lacks node memory: the pod requests %" PRId64
+                       " MiB, free are %" PRId64 " MiB",
+                       (o->needed >> 20) + (o->needed % (1 << 20) != 0), o->there >> 20);
+        else
+            buf_printf(out, "no pod slot is free: %" PRId64 " of %" PRId64 " are taken",
+                       o->needed - 1, o->there);
+    }
 }
 
 const char *reason_class_name(enum reason_class reason)
@@ -538,13 +654,12 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         [OBSTACLE_ISOLATION] = REASON_ISOLATION, [OBSTACLE_NO_SCV] = REASON_MODEL,
         [OBSTACLE_NO_LINKS] = REASON_LINKS,      [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,
         [OBSTACLE_NO_SLOTS] = REASON_SIZE,       [OBSTACLE_NOMINATED] = REASON_NOMINATED,
+        [OBSTACLE_LINKS] = REASON_LINKS,
     };
-    enum obstacle obstacle = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
-    if (obstacle < OBSTACLE_NEVER)
-        return classes[obstacle];
-    if (lacks_links(node, r, alone))
-        return REASON_LINKS;
-    if (obstacle == OBSTACLE_NEVER)
+    enum obstacle_kind first = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
+    if (first < OBSTACLE_CARDS)
+        return classes[first];
+    if (alone == FIT_NEVER)
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
     if (node->best_index < 0)
         return REASON_UNHEALTHY;

@@ -333,7 +333,7 @@ struct answer {
     bool nominated; /* a nomination of the pod, which does not count against it */
     uint32_t seen, fits;
     bool never; /* no node can take it, even when empty */
-    struct span node, reason;
+    struct span node, reason, obstacles;
 };
 
 struct pending {
@@ -394,6 +394,22 @@ static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod
     return a;
 }
 
+static void write_obstacles(struct buf *out, const struct obstacle *list, size_t n)
+{
+    struct jwrite w = {.out = out};
+    jwrite_array(&w, NULL);
+    for (const struct obstacle *o = list; o < list + n; o++) {
+        jwrite_object(&w, NULL);
+        if (o->card)
+            jwrite_i64(&w, "card", o->card->index);
+        jwrite_str(&w, "obstacle", span_of(reason_word(o->kind)));
+        jwrite_i64(&w, "needed", o->needed);
+        jwrite_i64(&w, "there", o->there);
+        jwrite_object_end(&w);
+    }
+    jwrite_array_end(&w);
+}
+
 static void compute_answer(struct pending *p, struct answer *a, struct span uid)
 {
     const struct view_source *source = p->source;
@@ -405,13 +421,18 @@ static void compute_answer(struct pending *p, struct answer *a, struct span uid)
     a->never = a->node.n && n.fit == FIT_NEVER;
     if (!a->node.n || n.fit == FIT_YES)
         return;
-    cleanup_buf struct buf why = {0};
+    cleanup_buf struct buf why = {0}, obstacles = {0};
     const struct ledger_node *node =
         ledger_node_find(core_ledger(source->read(source->ctx)), a->node);
-    if (node)
-        reason_add_schedulable(&why, node, &n.pod);
+    if (node) {
+        struct obstacle list[OBSTACLES_MAX];
+        size_t count = reason_list(node, &(struct reason_ask){.pod = n.pod}, list);
+        reason_write(&why, node, n.pod.request, list, count);
+        write_obstacles(&obstacles, list, count);
+    }
     source->read_end(source->ctx);
     a->reason = arena_copy(&p->arena, buf_span(&why));
+    a->obstacles = arena_copy(&p->arena, buf_span(&obstacles));
 }
 
 static void write_why(struct jwrite *w, const struct answer *answer)
@@ -423,6 +444,8 @@ static void write_why(struct jwrite *w, const struct answer *answer)
         jwrite_str_set(w, "reason", SPAN("no nodes are known"));
     else
         jwrite_str_set(w, "reason", answer->reason);
+    if (answer->obstacles.n)
+        jwrite_raw(w, "obstacles", answer->obstacles);
 }
 
 static int compare_uid(const void *uid, const void *status)

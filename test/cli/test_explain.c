@@ -373,6 +373,11 @@ static const struct {
       .pods = NVIDIA_OF("a", "n1") "," NVIDIA_OF("w", "")},
      .has = {WITHOUT "n1 without pod ns/a (1 nvidia.com/gpu)\n",
              "allocated through nvidia.com/gpu (pod ns/a)\n"}},
+    /* The kubelet gives a card whatever processes of others use of it. */
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "Tesla T4", "15360", "12288")),
+      .pods = NVIDIA_OF("w", "")},
+     .has = {"fits; used outside Kubernetes: 11 GiB\n"}},
     /* Nodes that could be back in service. */
     {{.nodes = N1_MODE, .scvs = SCV_OF("n1", T4("0")), .pods = W("8")},
      .has = {"node label gpushare/mode=card: whole cards only",
