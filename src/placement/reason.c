@@ -146,75 +146,58 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
 
 /* -- The rest of the reason, by node -- */
 
-static int64_t free_of(const struct card *card)
-{
-    return card->free_mib;
-}
-
-static int64_t core_of(const struct card *card)
-{
-    return card_core_left(card);
-}
-
-static int64_t pods_of(const struct card *card)
-{
-    return card->pods;
-}
-
-static int64_t whole_of(const struct card *card)
-{
-    return card->whole;
-}
-
-static int64_t overuse_of(const struct card *card)
-{
-    return card->overuse_mib;
-}
-
-/* Reservations end within seconds: the pod is likely to fit soon. */
-static int64_t reserved_of(const struct card *card)
-{
-    return card->reserved_mib;
-}
-
-/* A list of cards: those in a state, of which an amount, unless NULL, is not 0. */
-struct card_list {
-    const char *what;
-    enum card_state state;
-    int64_t (*amount)(const struct card *);
-    bool mib; /* with the amount */
+/* The lists of cards in a reason: those promised to pods, with too few slots, and that take no pods
+ * or not all that is left. Reservations end within seconds: the pod is likely to fit soon. */
+enum card_list {
+    LIST_PROMISED,
+    LIST_SLOTS,
+    LIST_EXCLUDED,
+    LIST_EXTERNAL = LIST_EXCLUDED + 5, /* from here on with the amount */
+    LISTS = LIST_EXTERNAL + 3,
 };
 
 static void add_cards(struct buf *out, const struct ledger_node *node,
-                      const struct card_list *list)
+                      const struct request *r, enum card_list from, enum card_list to)
 {
-    const char *before = list->what;
+    static const char *const texts[LISTS] = {
+        "; promised to pods: ",
+        "; too few free slots of " KEY_GPU_SHARE ": ",
+        "; unhealthy: ",
+        "; excluded by ConfigMap: ",
+        "; allocated through nvidia.com/gpu: ",
+        "; duplicate UUID: ",
+        "; promised as whole cards: ",
+        "; used outside Kubernetes: ",
+        "; used by pods beyond their promises: ",
+        "; reserved for pods that are being bound: "};
+    int64_t amounts[SCV_MAX_CARDS][LISTS];
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state != list->state || (list->amount && !list->amount(card)))
-            continue;
-        buf_adds(out, before);
-        before = list->mib ? ", " : ",";
-        if (list->mib)
-            add_number(out, "", list->amount(card), " MiB on ");
-        add_number(out, "GPU", card->index, "");
+        const struct card *c = &node->cards[i];
+        const bool on = c->state == CARD_AVAILABLE;
+        const int64_t of_card[LISTS] = {on ? c->pods : 0,
+                                        on && c->slots_left < (int64_t)r->slots,
+                                        c->state == CARD_UNHEALTHY,
+                                        c->state == CARD_LISTED,
+                                        c->state == CARD_HELD,
+                                        c->state == CARD_DUPLICATE,
+                                        on && c->whole,
+                                        on ? card_external_mib(c) : 0,
+                                        on ? c->overuse_mib : 0,
+                                        on ? c->reserved_mib : 0};
+        memcpy(amounts[i], of_card, sizeof of_card);
     }
-}
-
-static void add_excluded(struct buf *out, const struct ledger_node *node)
-{
-    static const struct card_list lists[] = {
-        {"; unhealthy: ", CARD_UNHEALTHY, NULL, false},
-        {"; excluded by ConfigMap: ", CARD_LISTED, NULL, false},
-        {"; allocated through nvidia.com/gpu: ", CARD_HELD, NULL, false},
-        {"; duplicate UUID: ", CARD_DUPLICATE, NULL, false},
-        {"; promised as whole cards: ", CARD_AVAILABLE, whole_of, false},
-        {"; used outside Kubernetes: ", CARD_AVAILABLE, card_external_mib, true},
-        {"; used by pods beyond their promises: ", CARD_AVAILABLE, overuse_of, true},
-        {"; reserved for pods that are being bound: ", CARD_AVAILABLE, reserved_of, true},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        add_cards(out, node, &lists[i]);
+    for (enum card_list list = from; list < to; list++) {
+        const char *before = texts[list];
+        for (uint32_t i = 0; i < node->n_cards; i++) {
+            if (!amounts[i][list])
+                continue;
+            buf_adds(out, before);
+            before = list < LIST_EXTERNAL ? "," : ", ";
+            if (list >= LIST_EXTERNAL)
+                add_number(out, "", amounts[i][list], " MiB on ");
+            add_number(out, "GPU", node->cards[i].index, "");
+        }
+    }
 }
 
 /* The number of cards that can take their part of the request. */
@@ -287,20 +270,6 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
     make_plain(out, from);
 }
 
-/* Of the available cards that suit the request and have `least_mib` free, the one that has the
- * largest amount; NULL: none. */
-static const struct card *best_card(const struct ledger_node *node,
-                                    const struct request *r, int64_t least_mib,
-                                    int64_t (*amount)(const struct card *))
-{
-    const struct card *best = NULL;
-    for (const struct card *c = node->cards; c < node->cards + node->n_cards; c++)
-        if (c->state == CARD_AVAILABLE && select_card_suits(c, r) &&
-            c->free_mib >= least_mib && (!best || amount(c) > amount(best)))
-            best = c;
-    return best;
-}
-
 /* Is it the connections of the cards alone that the node lacks? */
 static bool lacks_links(const struct ledger_node *node, const struct request *r,
                         enum fit alone)
@@ -338,17 +307,6 @@ static void add_never(struct buf *out, const struct ledger_node *node,
                largest, " MiB");
 }
 
-static void add_free(struct buf *out, const struct ledger_node *node,
-                     const struct request *r)
-{
-    static const struct card_list promised = {"; promised to pods: ", CARD_AVAILABLE,
-                                              pods_of, false};
-    add_number(out, "; free cards: ", count_fitting(node, r), " of ");
-    buf_add_i64(out, count_on(node, r, select_card_could_fit));
-    if (r->kind == REQUEST_DEVICES)
-        add_cards(out, node, &promised);
-}
-
 /* Do pods of nvidia.com/gpu whose cards are not known yet leave too few? Unless they need all, they
  * leave one for a request of one card. */
 static bool lacks_claimed(const struct ledger_node *node, const struct request *r)
@@ -359,16 +317,27 @@ static bool lacks_claimed(const struct ledger_node *node, const struct request *
 static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r, bool unlinked)
 {
-    const struct card *best = best_card(node, r, INT64_MIN, free_of);
+    const struct card *best = NULL, *idle = NULL; /* most memory; then most compute */
     bool held = false;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        held |= node->cards[i].state == CARD_HELD;
+    for (const struct card *c = node->cards; c < node->cards + node->n_cards; c++) {
+        held |= c->state == CARD_HELD;
+        if (c->state != CARD_AVAILABLE || !select_card_suits(c, r))
+            continue;
+        if (!best || c->free_mib > best->free_mib)
+            best = c;
+        if (c->free_mib >= request_mib(r, c->total_mib) &&
+            (!idle || card_core_left(c) > card_core_left(idle)))
+            idle = c;
+    }
     if (!best) {
         buf_adds(out, held                      ? "; no card is available"
                       : request_is_selective(r) ? "; no such card is healthy"
                                                 : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
-        add_free(out, node, r);
+        add_number(out, "; free cards: ", count_fitting(node, r), " of ");
+        buf_add_i64(out, count_on(node, r, select_card_could_fit));
+        if (r->kind == REQUEST_DEVICES)
+            add_cards(out, node, r, LIST_PROMISED, LIST_SLOTS);
     } else {
         if (r->cards > 1)
             add_number(out,
@@ -377,22 +346,15 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_number(out, MOST_FREE, best->free_mib, " of ");
         add_number(out, "", best->total_mib, " MiB on GPU");
         buf_add_i64(out, best->index);
-        const struct card *idle =
-            r->core ? best_card(node, r, request_mib(r, best->total_mib), core_of) : NULL;
-        if (idle) {
-            add_number(out, "; most free compute beside that memory: ", core_of(idle),
+        if (idle && r->core) {
+            add_number(out,
+                       "; most free compute beside that memory: ", card_core_left(idle),
                        " % on GPU");
             buf_add_i64(out, idle->index);
         }
     }
-    const char *before = "; too few free slots of " KEY_GPU_SHARE ": GPU";
-    for (uint32_t i = 0; i < node->n_cards && r->slots; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state != CARD_AVAILABLE || card->slots_left >= (int64_t)r->slots)
-            continue;
-        add_number(out, before, card->index, "");
-        before = ",GPU";
-    }
+    if (r->slots)
+        add_cards(out, node, r, LIST_SLOTS, LIST_EXCLUDED);
     if (best && lacks_claimed(node, r))
         add_number(out,
                    "; requested by pods whose cards are not known yet: ", node->claimed,
@@ -400,7 +362,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
     if (unlinked)
         add_number(out, "; no ", r->cards, " of them are so connected");
     if (!node->all_available)
-        add_excluded(out, node);
+        add_cards(out, node, r, LIST_EXCLUDED, LISTS);
 }
 
 static void add_isolation(struct buf *out, const struct ledger_node *node,
@@ -699,8 +661,7 @@ int64_t nearest_node_shortfall(const struct ledger_node *node, const struct requ
 {
     if (select_fit(node, r) == FIT_YES)
         return 0;
-    if (node->state != NODE_USABLE || !node->n_cards || !select_mode_allows(node, r) ||
-        !select_isolation_allows(node, r) || (r->core && !node->has_core))
+    if (!node->n_cards || obstacle_of(node, r, FIT_YES) != OBSTACLE_NOMINATED)
         return INT64_MAX;
     if (r->kind == REQUEST_MEMORY)
         return memory_missing(node, r);
