@@ -580,6 +580,9 @@ TEST(rules_dashboard_and_version_equal_those_of_the_project)
     json_t *chart = rendered("monitoring"), *meta = yamlfile_one(CHART "/Chart.yaml");
     ck_assert(json_equal(lib_at(object_of(chart, "PrometheusRule", "gpushare"), "spec"),
                          yamlfile_one("manifests/monitoring/prometheus-rules.yaml")));
+    ck_assert(json_equal(
+        lib_at(object_of(chart, "PrometheusRule", "gpushare-hami-names"), "spec"),
+        yamlfile_one("manifests/monitoring/hami-names.yaml")));
     const char *dashboard = lib_in(object_of(chart, "ConfigMap", "gpushare-dashboard"),
                                    "data", "gpushare.json");
     ck_assert_str_eq(dashboard, lib_file("manifests/monitoring/grafana-dashboard.json"));
