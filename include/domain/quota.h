@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/hash.h"
+#include "base/list.h"
+#include "domain/dialect.h"
+
+/*
+ * ResourceQuotas of what another system counts. The API server accepts limits.nvidia.com/gpumem
+ * and limits.nvidia.com/gpucores in a ResourceQuota, and never counts them. HAMi does, and so does
+ * the ledger, for pods with a request in HAMi's words:
+ *
+ *   - MiB and percent of compute on each card, times the cards, of the pods of the namespace with a
+ *     promise or a reservation. A percentage counts with the MiB that it takes on the cards that
+ *     the pod gets.
+ *   - Each ResourceQuota of the namespace holds, by spec.hard. As for HAMi, scopes do not restrict
+ *     it to some of the pods, so that no pod escapes a quota: it rather counts too many.
+ *   - limits.nvidia.com/gpu and names without "limits." mean nothing here. status.used is not
+ *     written.
+ */
+
+enum quota_resource { QUOTA_MEMORY, QUOTA_CORES, QUOTA_RESOURCES };
+
+/* On all cards of a pod: MiB, and percent of compute. */
+struct quota_amounts {
+    int64_t of[QUOTA_RESOURCES];
+};
+
+/* What a request takes of so many cards, of which it has so many MiB in all. Nothing if it is no
+ * request that quotas count. */
+struct quota_amounts quota_amounts(const struct request *request, uint32_t cards,
+                                   int64_t mib);
+
+/* An object ResourceQuota, with those members of spec.hard that begin with "limits.". */
+struct quota {
+    struct object_meta meta;
+    bool
+        damaged; /* for the caller of quota_read: nothing of it can be read but its name */
+    struct quota_hard {
+        struct quota_hard *next;
+        struct span key, value; /* value: raw */
+    } * hard;
+};
+void quota_read(struct jread *j, struct arena *a, struct quota *quota);
+
+/* The quotas of all namespaces, and what is used there. Read-only for others. */
+struct quota_limit {
+    struct quota_limit *next;
+    struct span name;              /* of the object */
+    int64_t hard[QUOTA_RESOURCES]; /* MiB, percent; -1: not limited */
+    uint64_t list;                 /* the last one that had it */
+};
+struct quota_namespace {
+    struct list link;
+    struct span name;
+    struct quota_limit *limits;                           /* NULL: none */
+    int64_t used[QUOTA_RESOURCES], seen[QUOTA_RESOURCES]; /* seen: by quotas_next_freed */
+    bool raised;            /* a limit was raised or deleted since */
+    struct list of_changed; /* its link there */
+};
+struct quotas {
+    const struct dialect *dialect;
+    struct map by_name;
+    struct list namespaces, changed;
+};
+
+/* `dialect` is borrowed, and says the names. `seed` keys the hash table. */
+void quotas_init(struct quotas *q, const struct dialect *dialect, uint64_t seed);
+void quotas_fini(struct quotas *q);
+
+/* An object replaces that of its name. A damaged one allows nothing. `list`: for quotas_sweep. */
+void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list);
+void quotas_deleted(struct quotas *q, struct span ns, struct span name);
+/* Deletes those that the list lacked. */
+void quotas_sweep(struct quotas *q, uint64_t list);
+
+/* So much more is used, or less with `sign` -1. */
+void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, int sign);
+
+/* May a pod of the namespace use so much more, if what it has already (`own`) is counted? False:
+ * appends the reason, in the words of Kubernetes. Only resources that it asks for count, so a pod
+ * can start where another resource is used up. */
+bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
+                  struct quota_amounts own, struct buf *why);
+
+/* The name of the resource in a ResourceQuota, and the amount as it is written there. */
+void quotas_write(struct buf *out, const struct quotas *q, enum quota_resource resource,
+                  int64_t amount);
+
+/* The next namespace of which more is left than when it was last returned: pods that were rejected
+ * may fit. False: there is none. The name lives until the next call. */
+bool quotas_next_freed(struct quotas *q, struct span *ns);
