@@ -9,6 +9,7 @@
 #include "domain/lease.h"
 #include "domain/node.h"
 #include "domain/promise.h"
+#include "domain/quota.h"
 #include "domain/request.h"
 #include "domain/request_mix.h"
 #include "domain/scv.h"
@@ -497,6 +498,13 @@ static inline uint64_t ledger_all_cards(const struct ledger_node *node)
     return node->n_cards < SCV_MAX_CARDS ? (UINT64_C(1) << node->n_cards) - 1
                                          : UINT64_MAX;
 }
+
+/* The ResourceQuotas, for which the ledger counts what pods use by promises and reservations. The
+ * caller adds and deletes the objects. */
+struct quotas *ledger_quotas(struct ledger *l);
+/* What shares count for in a quota, of a pod or a reservation. */
+struct quota_amounts ledger_quota_amounts(const struct request *request,
+                                          const struct ledger_share *shares, uint32_t n);
 
 /* Reading. */
 /* Does the node have an object of that kind? */

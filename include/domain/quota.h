@@ -26,8 +26,13 @@ struct quota_amounts {
     int64_t of[QUOTA_RESOURCES];
 };
 
-/* What a request takes of so many cards, of which it has so many MiB in all. Nothing if it is no
- * request that quotas count. */
+/* Do quotas count the request? */
+static inline bool quota_counts(const struct request *r)
+{
+    return r->slots > 0;
+}
+/* What a request takes of so many cards, of which it has so many MiB in all. Nothing if quotas do
+ * not count it. */
 struct quota_amounts quota_amounts(const struct request *request, uint32_t cards,
                                    int64_t mib);
 

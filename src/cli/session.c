@@ -960,7 +960,7 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
     s->streams = (struct apisync_streams){
         .sink = &cluster_state_sink, .ctx = s->state, .gzip = true};
     s->loop =
-        list_watch_loop_new(s->client, CORE_KINDS, &apisync_streams_fns, &s->streams);
+        list_watch_loop_new(s->client, CORE_ALL_KINDS, &apisync_streams_fns, &s->streams);
     return list_all(s, err);
 }
 

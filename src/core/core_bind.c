@@ -164,7 +164,9 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
         fits = node && select_bind(node, &asks, cards);
     else
         fits = node ? select_fit_pod(node, &asks) == FIT_YES : request_fits_anywhere(r);
-    return fits || reject_node(node, node_name, r, err);
+    if (!fits)
+        return reject_node(node, node_name, r, err);
+    return !core_quota_check(s->core, s->now, pod->ns, pod->uid, r, node, *cards, err);
 }
 
 bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,

@@ -39,7 +39,9 @@ static bool select_victims(struct step *s, const struct ledger_pod *pod,
 {
     struct preemptor who = {select_pod_of(pod), true, s->now.mono_ms};
     return preempt_select(&who, node, more, n_more, &s->core->scratch, victims) &&
-           victims->cards;
+           victims->cards &&
+           !core_quota_check(s->core, s->now, pod->ns, pod->uid, pod->request, node,
+                             victims->cards, NULL);
 }
 
 static void clear_plan(struct core_preempt_pod *e)

@@ -194,7 +194,8 @@ struct core {
     bool restored;    /* core_restored, in this step */
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
-    struct reflector reflectors[CORE_KINDS];
+    struct reflector reflectors[CORE_ALL_KINDS];
+    bool quotas_listed; /* anew: pods wait for that */
     struct map bind_ops_by_uid;
     struct list bind_ops; /* newest first */
     struct core_gangs gangs;
@@ -212,10 +213,15 @@ struct core {
     struct arena scratch; /* for one step */
 };
 
-/* The kinds that are listed are those before this one. */
+/* The kinds before this one are listed, and core_ready waits for them. */
 static inline int core_kinds(const struct core *core)
 {
     return core->settings.only_pods ? CORE_PODS + 1 : CORE_KINDS;
+}
+/* Those before this one are listed. */
+static inline int core_all_kinds(const struct core *core)
+{
+    return core_kinds(core) + core->settings.quotas;
 }
 
 /* The arguments of core_step, which all functions of a step share. */
@@ -258,6 +264,14 @@ void core_sync_ended(struct step *s); /* a list or watch */
  * and watches, because binds must not be decided from old state for long. */
 void core_sync_retry_soon(struct step *s);
 int64_t core_sync_due(const struct core *core);
+
+/* What a request takes of these cards of the node in a quota; `node` NULL: of any. */
+struct quota_amounts core_quota_amounts(const struct request *r,
+                                        const struct ledger_node *node, uint64_t cards);
+/* May pods of the namespace use that, when `own` is free? -1 with the reason. */
+int core_quota_allow(const struct core *core, struct step_time now, struct span ns,
+                     struct quota_amounts asked, struct quota_amounts own,
+                     struct err *err);
 
 /* The state of a pod, as a list, watch or GET shows it. */
 enum core_pod_source {

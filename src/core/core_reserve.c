@@ -173,6 +173,23 @@ static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t un
             core_reserve_for(s, &v->members[i], until_ms, true);
 }
 
+/* Do the quotas of the namespace allow what all that were placed take? The others have theirs. */
+static int check_quotas(struct step *s, const struct gang_verdict *v, struct err *err)
+{
+    struct quota_amounts sum = {0};
+    bool counts = false;
+    for (size_t i = 0; i < v->n_members; i++) {
+        const struct gang_plan_member *m = &v->members[i];
+        struct quota_amounts more = core_quota_amounts(m->request, m->node, m->cards);
+        counts |= m->placed && quota_counts(m->request);
+        for (int k = 0; k < QUOTA_RESOURCES; k++)
+            sum.of[k] += m->placed ? more.of[k] : 0;
+    }
+    return counts ? core_quota_allow(s->core, s->now, s->in->ns, sum,
+                                     (struct quota_amounts){0}, err)
+                  : 0;
+}
+
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
  * input; or ends all reservations of the gang and appends the reason. */
 static enum core_reserve_outcome
@@ -225,6 +242,12 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
         if ((other = ledger_reservation_find(l, m->pod->uid)))
             step_due(&until_ms, other->until_ms);
+    struct err err;
+    if (v.fits && check_quotas(s, &v, &err)) {
+        core_gang_lost(s, gang, "a quota does not allow it to start");
+        buf_printf(why, "gang %.*s: %s", SPAN_ARG(in->gang->name), err.msg);
+        return CORE_RESERVE_GANG_REJECTED;
+    }
     /* Also without this one? */
     bool start = v.placed + v.found + v.elsewhere >= v.needed;
     if (v.fits || (start && v.placed)) /* no gang keeps a part of its cards */
@@ -268,7 +291,9 @@ static const struct ledger_node *choose_node(struct step *s, uint64_t *chosen)
         const struct ledger_node *node =
             ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
         if (node && node_has_space(in, node) == (i < in->n_nodes) &&
-            select_fit_pod(node, &asks) == FIT_YES && select_bind(node, &asks, chosen))
+            select_fit_pod(node, &asks) == FIT_YES && select_bind(node, &asks, chosen) &&
+            !core_quota_check(s->core, s->now, in->ns, in->uid, in->request, node,
+                              *chosen, NULL))
             return node;
     }
     return NULL;

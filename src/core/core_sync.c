@@ -66,7 +66,7 @@ static void drop_heartbeats(struct core *core, bool all)
 
 void core_sync_fini(struct core *core)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++)
+    for (int kind = 0; kind < CORE_ALL_KINDS; kind++)
         reflector_fini(&core->reflectors[kind]);
     drop_heartbeats(core, true);
     map_fini(&core->heartbeats.by_node);
@@ -518,18 +518,19 @@ static void sweep_pods(struct step *s, uint64_t list, int64_t requested_ms)
 enum { PODS_WAIT_MS = 500 };
 
 /* A cluster need not serve Scvs and Leases: 404 counts as an empty list. */
-static const struct reflector_kind reflector_kinds[CORE_KINDS] = {
+static const struct reflector_kind reflector_kinds[CORE_ALL_KINDS] = {
     [CORE_NODES] = {.watch_s = REFLECTOR_WATCH_S},
     [CORE_PODS] = {.watch_s = REFLECTOR_WATCH_S},
     [CORE_SCVS] = {.watch_s = REFLECTOR_WATCH_S, .optional = true},
     [CORE_LEASES] = {.watch_s = REFLECTOR_WATCH_S, .optional = true},
     [CORE_CONFIGMAPS] = {.watch_s = REFLECTOR_WATCH_S},
+    [CORE_QUOTAS] = {.watch_s = REFLECTOR_WATCH_S},
 };
 
 void core_sync_start(struct step *s)
 {
     struct core *core = s->core;
-    for (int kind = 0; kind < core_kinds(core); kind++)
+    for (int kind = 0; kind < core_all_kinds(core); kind++)
         reflector_start(&core->reflectors[kind], &reflector_kinds[kind],
                         s->now.mono_ms + (kind == CORE_PODS ? PODS_WAIT_MS : 0));
 }
@@ -542,7 +543,7 @@ void core_sync_tick(struct step *s)
     heartbeat_tick(s);
     if (core->leader.settled && !core->reflectors[CORE_PODS].run)
         reflector_relist(&core->reflectors[CORE_PODS], s->now.mono_ms);
-    for (int kind = 0; kind < core_kinds(core); kind++) {
+    for (int kind = 0; kind < core_all_kinds(core); kind++) {
         struct reflector *r = &core->reflectors[kind];
         enum reflector_request request =
             reflector_tick(r, s->now.mono_ms, core->last_id + 1);
@@ -560,7 +561,7 @@ void core_sync_tick(struct step *s)
 void core_sync_retry_soon(struct step *s)
 {
     struct core *core = s->core;
-    for (int kind = 0; kind < core_kinds(core); kind++)
+    for (int kind = 0; kind < core_all_kinds(core); kind++)
         reflector_retry_soon(&core->reflectors[kind], s->now.mono_ms);
 }
 
@@ -570,7 +571,7 @@ int64_t core_sync_due(const struct core *core)
     int64_t due = !b                   ? INT64_MAX
                   : is_proven(core, b) ? stale_at(core, b)
                                        : relist_at(core, b);
-    for (int kind = 0; kind < core_kinds(core); kind++)
+    for (int kind = 0; kind < core_all_kinds(core); kind++)
         step_due(&due, reflector_due(&core->reflectors[kind]));
     return due;
 }
@@ -650,6 +651,11 @@ void core_sync_object(struct step *s)
         }
     } else if (in->kind == CORE_PODS) {
         core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
+    } else if (in->kind == CORE_QUOTAS && in->deleted) {
+        quotas_deleted(ledger_quotas(s->core->ledger), in->quota->meta.ns,
+                       in->quota->meta.name);
+    } else if (in->kind == CORE_QUOTAS) {
+        quotas_seen(ledger_quotas(s->core->ledger), in->quota, in->run);
     } else if (object_node(in).n) {
         struct wakeup_fits before = core_wakeup_before(s, object_node(in));
         apply_object(s, in, object_node(in));
@@ -676,8 +682,11 @@ static void listed(struct step *s, const struct reflector *r)
     enum core_kind kind = s->in->kind;
     if (kind == CORE_PODS)
         sweep_pods(s, r->run, r->requested_ms);
+    else if (kind == CORE_QUOTAS)
+        quotas_sweep(ledger_quotas(s->core->ledger), r->run);
     else
         sweep_objects(s, ledger_kinds[kind], r->run);
+    s->core->quotas_listed |= kind == CORE_QUOTAS;
     if (kind == CORE_SCVS || kind == CORE_LEASES)
         drop_heartbeats(s->core, false);
     if (kind != CORE_LEASES)

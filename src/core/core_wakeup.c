@@ -259,6 +259,40 @@ void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
     }
 }
 
+/* The pending pods of the namespace (of all, if it is empty) that its quotas allow. */
+static void wake_namespace(struct step *s, struct span ns)
+{
+    struct core *core = s->core;
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    bool *due = arena_zalloc(&core->scratch, n * sizeof *due);
+    for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
+         pod = pod->next) {
+        if ((ns.n && !span_eq(pod->ns, ns)) || !quota_counts(pod->request) ||
+            core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,
+                             NULL))
+            continue;
+        for (size_t i = 0; i < n; i++)
+            due[i] |= request_equal(pod->request, &classes[i].request);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (due[i])
+            begin_classes(core, classes, i, i + 1);
+}
+
+static void wake_for_quotas(struct step *s)
+{
+    struct quotas *quotas = ledger_quotas(s->core->ledger);
+    bool all = s->core->quotas_listed;
+    struct span ns;
+    s->core->quotas_listed = false;
+    if (all && s->core->wakeups_begun)
+        wake_namespace(s, (struct span){0});
+    while (quotas_next_freed(quotas, &ns))
+        if (s->core->wakeups_begun && !all)
+            wake_namespace(s, ns);
+}
+
 /* Of many classes, the last ones come first: a class that replaces a removed one comes from
  * the end. */
 static void begin(struct step *s)
@@ -327,6 +361,7 @@ void core_wakeup_tick(struct step *s)
 {
     struct core *core = s->core;
     begin(s);
+    wake_for_quotas(s);
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         if (wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
@@ -369,7 +404,9 @@ bool core_wakeup_answered(struct step *s)
 
 int64_t core_wakeup_due(const struct core *core)
 {
-    int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
+    bool now = (core->wakeups_begun && core->wakeup_classes) ||
+               !list_is_empty(&ledger_quotas(core->ledger)->changed);
+    int64_t due = now ? INT64_MIN : INT64_MAX;
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         int64_t at = wakeup->due     ? INT64_MIN

@@ -24,6 +24,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);
     ledger_kinds_init(l, seed);
+    quotas_init(&l->quotas, &dialect_hami, seed ^ 0x510e527f);
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
@@ -61,6 +62,7 @@ void ledger_free(struct ledger *l)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
     map_fini(&l->kinds);
+    quotas_fini(&l->quotas);
     free(l->nongpu.slots);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);
@@ -72,6 +74,11 @@ void ledger_free(struct ledger *l)
 const struct ledger_settings *ledger_settings(const struct ledger *l)
 {
     return &l->settings;
+}
+
+struct quotas *ledger_quotas(struct ledger *l)
+{
+    return &l->quotas;
 }
 
 /* Nodes */

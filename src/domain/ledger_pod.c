@@ -522,10 +522,19 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     return p;
 }
 
+/* The placed pod. */
+static void quota_use(struct ledger *l, const struct ledger_pod *pod, int sign)
+{
+    quotas_use(&l->quotas, pod->ns,
+               ledger_quota_amounts(pod->request, pod->shares, pod->n_shares), sign);
+}
+
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not)
 {
+    quota_use(l, pod, -1);
     set_request(l, pod, request, why_not);
+    quota_use(l, pod, 1);
     ledger_derive(l, pod->node);
 }
 
@@ -548,7 +557,9 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     if (l->last_pending == pod)
         l->last_pending = pod->prev;
     list_remove_pod(node ? &node->pods : &l->pending, pod);
-    if (!node) {
+    if (node) {
+        quota_use(l, pod, -1);
+    } else {
         l->n_pending--;
         l->n_pending_members -= pod->member != NULL;
         l->pending_generation++;
@@ -594,6 +605,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     pod->n_shares = (uint8_t)n;
     pod->node = node;
     list_push_pod(&node->pods, pod);
+    quota_use(l, pod, 1);
     nominate(l, pod, (struct span){0});
     if (old != node)
         refresh_after_removal(l, old);

@@ -125,7 +125,8 @@ struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
     struct nongpu_pods nongpu;
-    struct map gangs;            /* by gang_key */
+    struct map gangs; /* by gang_key */
+    struct quotas quotas;
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */

@@ -18,7 +18,7 @@ static const enum dialect_limit rules[QUOTA_RESOURCES] = {
 
 struct quota_amounts quota_amounts(const struct request *r, uint32_t cards, int64_t mib)
 {
-    if (!r->slots)
+    if (!quota_counts(r))
         return (struct quota_amounts){0};
     uint32_t cores = r->kind == REQUEST_CARDS ? REQUEST_CORE : r->core;
     if (r->kind == REQUEST_CARDS && r->mib_per_card)
@@ -119,7 +119,8 @@ static void read_limit(const struct quotas *q, const struct quota *quota,
     for (int k = 0; k < QUOTA_RESOURCES; k++) {
         const struct dialect_rule *rule = &q->dialect->limits[rules[k]];
         hard[k] = quota->damaged ? 0 : -1;
-        for (const struct quota_hard *h = quota->hard; h; h = h->next) {
+        for (const struct quota_hard *h = quota->hard; h && !quota->damaged;
+             h = h->next) {
             struct span key = {h->key.p + strlen(PREFIX), h->key.n - strlen(PREFIX)};
             if (span_eq(key, rule->key))
                 hard[k] =
@@ -137,28 +138,36 @@ static struct quota_limit **limit_of(struct quota_namespace *n, struct span name
     return at;
 }
 
+/* Most changes of the object are of its status. */
 void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list)
 {
     struct quota_namespace *n = change(q, quota->meta.ns);
     struct quota_limit **at = limit_of(n, quota->meta.name), *limit = *at;
+    int64_t hard[QUOTA_RESOURCES], any = -1;
+    read_limit(q, quota, hard);
+    for (int k = 0; k < QUOTA_RESOURCES; k++)
+        any = hard[k] > any ? hard[k] : any;
+    if (limit && any < 0)
+        quotas_deleted(q, quota->meta.ns, quota->meta.name);
+    if (any < 0)
+        return;
     if (!limit) {
         *at = limit = xcalloc(1, sizeof *limit + quota->meta.name.n);
         char *end = (char *)(limit + 1);
         limit->name = span_put(quota->meta.name, &end);
     }
-    n->raised = true;
+    n->raised |= memcmp(limit->hard, hard, sizeof hard) != 0;
     limit->list = list;
-    read_limit(q, quota, limit->hard);
+    memcpy(limit->hard, hard, sizeof hard);
 }
 
 void quotas_deleted(struct quotas *q, struct span ns, struct span name)
 {
     struct quota_namespace *n = change(q, ns);
     struct quota_limit **at = limit_of(n, name);
-    if (!*at)
-        return;
-    n->raised = true;
-    limit_end(at);
+    n->raised |= *at != NULL;
+    if (*at)
+        limit_end(at);
 }
 
 void quotas_sweep(struct quotas *q, uint64_t list)

@@ -225,7 +225,7 @@ static void start_calls(struct extender *e, bool gzip)
         e->workers[i] = worker_start(names[i], perform_deferred, e);
     e->streams = (struct apisync_streams){.sink = &sink, .ctx = e, .gzip = gzip};
     e->watches =
-        list_watch_loop_new(e->client, CORE_KINDS, &apisync_streams_fns, &e->streams);
+        list_watch_loop_new(e->client, CORE_ALL_KINDS, &apisync_streams_fns, &e->streams);
     list_watch_loop_thread(e->watches, "watch");
 }
 

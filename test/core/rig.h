@@ -15,7 +15,7 @@ static struct rig {
     struct step_time now;
     struct step_outputs out;
     struct arena arena;
-    uint64_t runs[CORE_KINDS]; /* of the last list or watch */
+    uint64_t runs[CORE_ALL_KINDS]; /* of the last list or watch */
 } r;
 
 static inline void rig_step(struct core_input in)

@@ -179,7 +179,8 @@ TEST(amounts_beyond_all_numbers_limit_nothing)
 
 TEST(what_cannot_be_read_allows_nothing)
 {
-    struct quota quota = {.meta = {.ns = SPAN("a"), .name = SPAN("q")}, .damaged = true};
+    struct quota quota = read_quota("a", "q", "'hard':{" GPUMEM "'10'}");
+    quota.damaged = true;
     quotas_seen(&q, &quota, 1);
     ck_assert_str_ne(ask("a", 1, 0), "");
     ck_assert_str_ne(ask("a", 0, 1), "");
