@@ -166,6 +166,7 @@ struct ledger_node {
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
     bool changed : 1;       /* for ledger_next_changed */
+    enum scv_dialect dialect : 2; /* of its Scv; OTHER: or that is missing or damaged */
     uint8_t n_cards;
     uint8_t free_cards; /* healthy and completely free, without instances */
     uint8_t

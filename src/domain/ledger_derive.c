@@ -548,6 +548,7 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
     /* Without the list, the node program may be one of version 1.0. */
     node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
+    node->dialect = node->state == NODE_SCV_MISSING ? SCV_DIALECT_OTHER : f->dialect;
     node->links = f->links;
     node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {

@@ -93,7 +93,8 @@ struct ledger_node_facts {
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
-    uint8_t isolation;     /* of the Scv */
+    uint8_t isolation; /* of the Scv */
+    enum scv_dialect dialect : 8;
     bool assignments_kept; /* they are of a former Scv */
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
     uint32_t samples;      /* number of different samples so far */

@@ -332,6 +332,7 @@ static void drop_cards(struct ledger *l, struct ledger_node *node)
     f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
     f->isolation = 0;
+    f->dialect = SCV_DIALECT_NONE;
     f->sample_s = f->scv_created_s = 0;
 }
 
@@ -616,6 +617,7 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
     f->n_scv_cards = 0;
     drop_cards(l, node);
     f->scv_damaged = scv->damaged;
+    f->dialect = scv->damaged ? SCV_DIALECT_OTHER : scv_dialect_of(scv->dialect);
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
     f->scv_created_s = scv->meta.created_s;

@@ -171,6 +171,15 @@ void scv_isolation_add(struct buf *out, uint8_t bits, const char *between)
         buf_adds(out, "nothing");
 }
 
+/* -- requests -- */
+
+enum scv_dialect scv_dialect_of(struct span word)
+{
+    return !word.n                       ? SCV_DIALECT_NONE
+           : span_eq(word, SPAN("hami")) ? SCV_DIALECT_HAMI
+                                         : SCV_DIALECT_OTHER;
+}
+
 /* -- containers and processes -- */
 
 uint64_t scv_pod_hash(struct span ns, struct span name)
@@ -364,6 +373,7 @@ static const struct field status_fields[] = {
     {STATUS("driverVersion", scv.driver_version), .all = true},
     {STATUS("cudaVersion", scv.cuda_version), .all = true},
     {STATUS("isolation", scv.isolation), .type = FIELD_OTHER, .read = read_isolation},
+    {STATUS("dialect", scv.dialect)},
     {STATUS("podList", scv), LIST_OF(read_held)},
     {STATUS("processList", scv), LIST_OF(read_process)},
     FIELDS_END,
@@ -430,6 +440,7 @@ static void write_status(struct jwrite *w, const struct scv *scv)
         jwrite_i64(w, "cardNumber", (int64_t)scv->n_cards);
     }
     jwrite_str_set(w, "cudaVersion", scv->cuda_version);
+    jwrite_str_set(w, "dialect", scv->dialect);
     jwrite_str_set(w, "driverVersion", scv->driver_version);
     if (free_mib)
         jwrite_i64(w, "freeMemorySum", free_mib);

@@ -316,6 +316,31 @@ TEST(what_a_node_can_enforce_is_that_of_its_scv)
     ck_assert_uint_eq(node("n1")->isolation, UNKNOWN);
 }
 
+/* Of an Scv that is missing or cannot be read, nobody knows it. */
+TEST(the_dialect_of_a_node_is_that_of_its_scv)
+{
+    struct node object =
+        object_node(&arena, quoted(&arena, "{'metadata':{'name':'n1'}}"));
+    struct scv scv = {.meta.name = SPAN("n1"), .dialect = SPAN("hami")};
+    ledger_node_seen(ledger, &object, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_HAMI);
+    scv.dialect = SPAN("kai");
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER);
+    scv.dialect = SPAN("");
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
+    scv = (struct scv){.meta.name = SPAN("n1"), .damaged = true};
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER);
+    ledger_object_deleted(ledger, LEDGER_SCV, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
+    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER);
+}
+
 TEST(cards_of_one_kind_share_it)
 {
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
