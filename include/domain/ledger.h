@@ -11,7 +11,7 @@
 #include "domain/promise.h"
 #include "domain/quota.h"
 #include "domain/request.h"
-#include "domain/request_mix.h"
+#include "domain/requests.h"
 #include "domain/scv.h"
 
 /*
@@ -20,7 +20,7 @@
  * without one claim no compute.
  *
  * It is a function of the current objects, whatever their order of arrival; only the
- * request mix (domain/request_mix.h) also remembers deleted pods. Derived values (a card's free
+ * request mix (domain/requests.h) also remembers deleted pods. Derived values (a card's free
  * memory, a node's best card) are updated on every write, so reads are cheap. Calls,
  * timeouts and leader election belong to core. The ledger is not locked.
  *
@@ -313,15 +313,6 @@ static inline const struct card *ledger_share_card(const struct ledger_node *nod
     return share->on < 0 ? NULL : &node->cards[share->on];
 }
 
-/* Pending pods with equal requests and priorities: filter answers them alike, but those that
- * are nominated or have a reservation. */
-struct ledger_class {
-    uint64_t id; /* never reused; the position in the array changes */
-    int32_t priority;
-    struct request request; /* without parts */
-    size_t pods, members;   /* members: those in a gang */
-};
-
 struct ledger;
 
 /* New. `seed` keys the hash tables; no result depends on it. */
@@ -533,10 +524,8 @@ struct ledger_totals ledger_totals(const struct ledger *l);
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The pod that has been pending for longest; the next one is its `prev`. */
 struct ledger_pod *ledger_last_pending(const struct ledger *l);
-/* The classes of pending pods; `n` gets their number. */
-const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
-/* The request mix of all pods so far. */
-const struct request_mix *ledger_mix(const struct ledger *l);
+/* The classes of pending pods, the request mix of all pods so far, and the kinds of cards. */
+const struct requests *ledger_requests(const struct ledger *l);
 /* All pods, pending ones first. A pod may be removed after its next one is known. */
 struct ledger_pod *ledger_first_pod(const struct ledger *l);
 struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_pod *pod);

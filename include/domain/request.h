@@ -109,7 +109,7 @@ struct card_kind {
     struct span profile; /* of an instance of a card in MIG mode; empty: a full card */
     struct scv_spec spec;
     int64_t total_mib; /* that can be promised */
-    uint8_t id; /* in struct request_mix; 0: one of those that it does not distinguish */
+    uint8_t id; /* in struct requests; 0: one of those that it does not distinguish */
 };
 static const struct card_kind card_kind_unknown;
 

@@ -23,8 +23,8 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);
-    ledger_kinds_init(l, seed);
     quotas_init(&l->quotas, &dialect_hami, seed ^ 0x510e527f);
+    requests_init(&l->requests, seed ^ 0x2127599b);
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
@@ -61,8 +61,8 @@ void ledger_free(struct ledger *l)
     for (size_t i = 0; i < l->n_chunks; i++)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
-    map_fini(&l->kinds);
     quotas_fini(&l->quotas);
+    requests_fini(&l->requests);
     free(l->nongpu.slots);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);

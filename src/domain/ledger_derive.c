@@ -478,7 +478,7 @@ static void count_cards(struct ledger *l, const struct ledger_node *node, int si
     {
         l->n_overcommitted += (size_t)(sign * card->overcommitted);
         if (node->state == NODE_USABLE)
-            l->mix.kinds[card->kind->id].free_mib +=
+            l->requests.kinds[card->kind->id].free_mib +=
                 sign * quantity_at_most(card->free_mib, INT64_C(1) << FREE_BITS);
     }
 }

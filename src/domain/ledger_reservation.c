@@ -26,7 +26,7 @@ static void quota_use(struct ledger *l, const struct ledger_reservation *r, int 
 
 static void reservation_free(struct ledger *l, struct ledger_reservation *r)
 {
-    request_pool_release(&l->requests, r->request);
+    requests_release(&l->requests, r->request);
     free(r->shares);
     free(r);
 }
@@ -89,7 +89,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     r->uid = ledger_put_string(from->uid, &at);
     r->ns = ledger_put_string(from->ns, &at);
     r->name = ledger_put_string(from->name, &at);
-    r->request = request_pool_take(&l->requests, from->request, &from->requests);
+    r->request = requests_take(&l->requests, from->request, &from->requests);
     r->shares = ledger_shares_copy(from->shares, from->n_shares);
     r->cordoned = node->cordoned;
     r->node = node;

@@ -626,7 +626,7 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     for (int first = 1; ready && first >= 0; first--)
         read_pending(&c, core_ledger(core), first);
     if (ready)
-        frag_prepare(&c.frag, ledger_mix(core_ledger(core)), false);
+        frag_prepare(&c.frag, ledger_requests(core_ledger(core)), false);
     core_driver_read_end(source->driver);
     if (!ready) /* a part of the objects looks like drift; old ones are not known any more */
         return;

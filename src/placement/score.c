@@ -390,7 +390,7 @@ static int tenths(int64_t value, bool full)
 }
 
 void score_begin(struct score_run *run, enum score_policy policy,
-                 const struct score_pod *pod, const struct request_mix *mix,
+                 const struct score_pod *pod, const struct requests *mix,
                  struct score_scratch *scratch, size_t n)
 {
     if (policies[policy].may_spread && pod->pod.request->placement == PLACE_SPREAD)
@@ -545,7 +545,7 @@ size_t score_best(const struct score_run *run, size_t n, score_name name, const 
 }
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct request_mix *mix, const struct ledger_node *const *nodes,
+                 const struct requests *mix, const struct ledger_node *const *nodes,
                  size_t n, struct score_scratch *scratch, int *points)
 {
     struct score_run run;

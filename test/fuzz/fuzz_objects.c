@@ -68,7 +68,8 @@ static void check_points(const struct ledger *l, const struct ledger_node *node,
     bool fits = select_fit(node, ask) == FIT_YES;
     for (int p = 0; p < SCORE_POLICIES; p++) {
         int points[2] = {-1, -1};
-        score_nodes((enum score_policy)p, &pod, ledger_mix(l), nodes, 2, &room, points);
+        score_nodes((enum score_policy)p, &pod, ledger_requests(l), nodes, 2, &room,
+                    points);
         fuzz_fail_if(points[0] < 0 || points[0] > SCORE_MAX || points[1] != 0,
                      "a score out of range");
         bool stretched = p == SCORE_SCV || p == SCORE_FGD;

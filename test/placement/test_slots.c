@@ -69,7 +69,7 @@ static void ask_all(struct buf *out, const struct ledger_node *const *nodes, siz
     }
     for (int policy = 0; policy < SCORE_POLICIES; policy++) {
         int points[8];
-        score_nodes((enum score_policy)policy, &pod, ledger_mix(ledger), nodes, n,
+        score_nodes((enum score_policy)policy, &pod, ledger_requests(ledger), nodes, n,
                     &scratch, points);
         for (size_t i = 0; i < n; i++)
             buf_printf(out, "%d ", points[i]);
