@@ -479,9 +479,9 @@ static void free_pod(struct local_pod *p)
  * kubelet's view. */
 static void mark_deleted(struct alloc_state *s, struct span uid)
 {
-    for (size_t i = 0; i < s->allocations.n; i++)
-        if (span_eq(s->allocations.items[i]->uid, uid))
-            s->allocations.items[i]->pod_deleted = true;
+    ALLOCATION_EACH(al, &s->allocations)
+    if (span_eq(al->uid, uid))
+        al->pod_deleted = true;
 }
 
 /* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
@@ -494,8 +494,8 @@ static bool adopt_static(struct alloc_state *s, const struct pod_allocation *pod
     bool any = false;
     if (!pod->mirror)
         return false;
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        struct allocation *al = s->allocations.items[i];
+    ALLOCATION_EACH(al, &s->allocations)
+    {
         if (span_eq(al->uid, span_of(uid)) &&
             !allocation_set_find(&s->allocations, pod->uid, al->container,
                                  al->resource)) {
@@ -588,11 +588,9 @@ static void on_list_ended(struct alloc *a)
             remove_pod(a, p);
     }
     s->listed = true;
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        struct allocation *al = s->allocations.items[i];
-        if (!alloc_state_pod(s, al->uid) && !alloc_state_is_static(al->uid))
-            al->pod_deleted = true;
-    }
+    ALLOCATION_EACH(al, &s->allocations)
+    if (!alloc_state_pod(s, al->uid) && !alloc_state_is_static(al->uid))
+        al->pod_deleted = true;
     retry_requests(a, true);
     step_due(&s->due_ms, s->now.mono_ms);
 }

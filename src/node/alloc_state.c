@@ -68,8 +68,8 @@ size_t alloc_state_cards_of(const struct alloc_state *s, struct span uid,
                             struct promise_share cards[CARDS_MAX])
 {
     size_t n = 0;
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        const struct allocation *al = s->allocations.items[i];
+    ALLOCATION_EACH(al, &s->allocations)
+    {
         for (size_t k = 0; k < al->n_cards && (!uid.p || span_eq(al->uid, uid)); k++) {
             size_t at = 0;
             while (at < n && !span_eq(cards[at].uuid, al->cards[k].uuid))

@@ -48,6 +48,11 @@ struct allocation_set {
     size_t n, cap;
 };
 
+/* Visits each, oldest first. The body must neither add nor drop any. */
+#define ALLOCATION_EACH(al, set)                                                         \
+    for (struct allocation **al##_at = (set)->items, *al;                                \
+         (set)->n && al##_at < (set)->items + (set)->n && (al = *al##_at); al##_at++)
+
 /* New and empty; the names are copied. */
 struct allocation *allocation_new(struct span uid, struct span ns, struct span name,
                                   struct span container, enum container_role role,

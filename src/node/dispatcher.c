@@ -115,23 +115,24 @@ static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
     dispatcher_unlimited(d, o->uid, text);
 }
 
-/* Defines the devices of the pod whose allocation is the i-th, unless an earlier one is of it too.
+/* Defines the devices of the pod of the allocation, unless an earlier one is of it too.
  * Where the driver refuses limits they have none, so that containers start which need none. */
-static int write_limit_devices(struct dispatcher *d, size_t i, struct err *err)
+static int write_limit_devices(struct dispatcher *d, const struct allocation *first,
+                               struct err *err)
 {
     const struct allocation_set *set = &d->state->allocations;
-    const struct span uid = set->items[i]->uid;
+    const struct span uid = first->uid;
     const bool refuses = d->state->settings.response.view->refuses_limit;
     cleanup_arena struct arena a = {0};
-    struct limit_cdi_container *of = arena_alloc(&a, (set->n - i) * sizeof *of);
+    struct limit_cdi_container *of = arena_alloc(&a, set->n * sizeof *of);
     size_t n = 0;
     if (d->state->listed && !alloc_state_pod(d->state, uid)) /* it has gone */
         return 0;
-    for (size_t k = 0; k < set->n; k++) {
-        const struct allocation *al = set->items[k];
+    ALLOCATION_EACH(al, set)
+    {
         if (!al->limit_device || !span_eq(al->uid, uid))
             continue;
-        if (k < i)
+        if (!n && al != first)
             return 0;
         of[n++] = (struct limit_cdi_container){
             al->container, refuses && !al->limit_needed ? 0 : al->driver_limit_mib};
@@ -152,10 +153,9 @@ static void sync_limit_devices(struct dispatcher *d, const char *uid)
 {
     const struct driver_view *view = d->state->settings.response.view;
     struct err err = {0};
-    for (size_t i = 0; i < d->state->allocations.n && view; i++)
-        if (d->state->allocations.items[i]->limit_device &&
-            (!uid || span_eq(d->state->allocations.items[i]->uid, span_of(uid))))
-            write_limit_devices(d, i, &err);
+    ALLOCATION_EACH(al, &d->state->allocations)
+    if (view && al->limit_device && (!uid || span_eq(al->uid, span_of(uid))))
+        write_limit_devices(d, al, &err);
     if (err.code != ERR_NONE && !d->cdi_failed)
         log_error("limit", "cannot define limits, so that containers wait; retrying",
                   LOG_ERR(&err));

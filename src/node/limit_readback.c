@@ -214,10 +214,10 @@ static bool is_of(const struct usage_name *name, const struct process_cgroup *cg
 static bool has_allocation(void *readback, struct span pod_uid)
 {
     const struct limit_readback *r = readback;
-    size_t i = 0;
-    while (i < r->set.n && !span_eq(r->set.items[i]->uid, pod_uid))
-        i++;
-    return i < r->set.n;
+    ALLOCATION_EACH(al, &r->set)
+    if (span_eq(al->uid, pod_uid))
+        return true;
+    return false;
 }
 
 /* Looks for the cgroups of the pods that have allocations. */
@@ -288,8 +288,8 @@ static int64_t pod_total(const struct allocation_set *set, const struct allocati
                          struct span uuid)
 {
     int64_t apps = 0, sidecars = 0, init = 0;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
+    ALLOCATION_EACH(al, set)
+    {
         const int64_t mib = al->driver_limit_mib;
         if (!span_eq(al->uid, of->uid) || !allocation_card(al, uuid))
             continue;

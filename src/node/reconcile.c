@@ -2,7 +2,6 @@
 
 #include "node/reconcile.h"
 
-
 #include "base/array.h"
 #include "base/mem.h"
 #include "node/device_ids.h"
@@ -92,10 +91,9 @@ static void hold_shown(struct alloc_state *s, const struct podres_pod *view)
 {
     cleanup_free char *uid = uid_of_shown(view->ns, view->name);
     struct span unknown;
-    for (size_t i = 0; i < s->allocations.n; i++)
-        if (span_eq(s->allocations.items[i]->name, view->name) &&
-            span_eq(s->allocations.items[i]->ns, view->ns))
-            return;
+    ALLOCATION_EACH(al, &s->allocations)
+    if (span_eq(al->name, view->name) && span_eq(al->ns, view->ns))
+        return;
     for (size_t i = 0; i < view->n_containers * IDS_CARD_RESOURCES; i++) {
         struct allocation *al =
             allocation_new(span_of(uid), view->ns, view->name,

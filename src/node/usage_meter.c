@@ -18,7 +18,7 @@ struct usage_meter {
     struct known_pod {
         struct pod_allocation *pod;
         bool listed; /* by the list that is under way */
-    } *pods;
+    } * pods;
     size_t n_pods, cap_pods;
 };
 
@@ -139,8 +139,8 @@ static int64_t mib_beside(const struct allocation_set *set, const struct allocat
                           struct span uuid, int64_t unit_mib)
 {
     int64_t mib = 0;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
+    ALLOCATION_EACH(al, set)
+    {
         const struct allocation_card *card = allocation_card(al, uuid);
         if (card && al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid))
             mib += allocation_mib(al, card, unit_mib);
@@ -157,26 +157,24 @@ static size_t init_promises(const struct podresources *devices, int64_t unit_mib
     size_t n = 0;
     struct usage_init_promise *list =
         arena_alloc(a, (set->n * sample->n_cards + 1) * sizeof *list);
-    for (size_t i = 0; i < set->n; i++)
-        for (size_t c = 0; c < sample->n_cards; c++) {
-            const struct allocation *al = set->items[i];
-            const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
-            const struct allocation_card *part = allocation_card(al, card.uuid);
-            if (al->role != CONTAINER_INIT || !part)
-                continue;
-            int64_t total_mib = total_mib_of(&sample->cards[c]);
-            list[n++] = (struct usage_init_promise){
-                .pod_uid = al->uid,
-                .ns = al->ns,
-                .pod = al->name,
-                .container = al->container,
-                .uuid = card.uuid,
-                .mib = al->resource == IDS_COUNT
-                           ? total_mib
-                           : within(allocation_mib(al, part, unit_mib), total_mib),
-                .beside_mib =
-                    within(mib_beside(set, al, card.uuid, unit_mib), total_mib)};
-        }
+    ALLOCATION_EACH(al, set)
+    for (size_t c = 0; c < sample->n_cards; c++) {
+        const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
+        const struct allocation_card *part = allocation_card(al, card.uuid);
+        if (al->role != CONTAINER_INIT || !part)
+            continue;
+        int64_t total_mib = total_mib_of(&sample->cards[c]);
+        list[n++] = (struct usage_init_promise){
+            .pod_uid = al->uid,
+            .ns = al->ns,
+            .pod = al->name,
+            .container = al->container,
+            .uuid = card.uuid,
+            .mib = al->resource == IDS_COUNT
+                       ? total_mib
+                       : within(allocation_mib(al, part, unit_mib), total_mib),
+            .beside_mib = within(mib_beside(set, al, card.uuid, unit_mib), total_mib)};
+    }
     *inits = list;
     return n;
 }
@@ -292,10 +290,9 @@ static void find_library(const struct usage_meter *m, const struct allocation_se
 {
     struct usage_listed *list = arena_alloc(a, (set->n + 1) * sizeof *list);
     in->library = list;
-    for (size_t i = 0; i < set->n && m->settings.limit_dir; i++)
-        if (limit_dir_has(m->settings.limit_dir, set->items[i]->uid.p))
-            list[in->n_library++] = (struct usage_listed){
-                set->items[i]->ns, set->items[i]->name, set->items[i]->container};
+    ALLOCATION_EACH(al, set)
+    if (m->settings.limit_dir && limit_dir_has(m->settings.limit_dir, al->uid.p))
+        list[in->n_library++] = (struct usage_listed){al->ns, al->name, al->container};
 }
 
 void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
