@@ -94,6 +94,9 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *r,
 void reason_add(struct buf *out, const struct ledger_node *node,
                 const struct request *request, enum fit alone);
 
+/* Appends why the node takes no pods at all; nothing if it takes some. */
+void reason_add_unusable(struct buf *out, const struct ledger_node *node);
+
 /* Appends the holder of the node's Lease if that is not scv-agent, and what to do; else
  * nothing. Follows other text of the reason. */
 void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node);

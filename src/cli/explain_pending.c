@@ -13,8 +13,7 @@
 #include "domain/quantity.h"
 #include "placement/gang.h"
 
-uint32_t explain_obstacles(const struct explain_page *p, const struct ledger_node *node,
-                           struct obstacle list[OBSTACLES_MAX], size_t *n)
+uint32_t explain_obstacles(struct explain_page *p, const struct ledger_node *node)
 {
     const struct resources requests = ledger_pod_requests(p->pod);
     const struct reason_ask ask = {
@@ -23,9 +22,9 @@ uint32_t explain_obstacles(const struct explain_page *p, const struct ledger_nod
                         : OBSTACLE_NONE,
         p->tolerates, &requests};
     uint32_t kinds = 0;
-    *n = reason_list(node, &ask, list);
-    for (size_t i = 0; i < *n && !list[i].card; i++)
-        kinds |= UINT32_C(1) << list[i].kind;
+    p->n_list = reason_list(node, &ask, p->list);
+    for (size_t i = 0; i < p->n_list && !p->list[i].card; i++)
+        kinds |= UINT32_C(1) << p->list[i].kind;
     return kinds;
 }
 
@@ -132,9 +131,8 @@ static uint32_t add_rows(struct explain_page *p, struct table *t,
 {
     cleanup_buf struct buf why = {0};
     const struct select_pod pod = select_pod_of(p->pod);
-    struct obstacle list[OBSTACLES_MAX];
-    size_t n, at = 0;
-    const uint32_t kinds = explain_obstacles(p, node, list, &n);
+    const uint32_t kinds = explain_obstacles(p, node);
+    const struct obstacle *o = p->list, *end = o + p->n_list;
     if (!(kinds & ~EXPLAIN_LACKS)) {
         struct select_view view;
         uint64_t chosen;
@@ -145,7 +143,7 @@ static uint32_t add_rows(struct explain_page *p, struct table *t,
             buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
         buf_adds(&why, kinds ? "; " : "");
     }
-    reason_write(&why, node, p->r, list, n);
+    reason_write(&why, node, p->r, p->list, p->n_list);
     table_span(t, BOLD, node->name);
     table_span(t, PLAIN, SPAN(""));
     table_span(t, PLAIN, SPAN(""));
@@ -155,12 +153,11 @@ static uint32_t add_rows(struct explain_page *p, struct table *t,
                                                          : YELLOW,
                buf_span(&why));
     table_end(t);
-    while (at < n && !list[at].card)
-        at++;
+    while (o < end && !o->card)
+        o++;
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        const bool any = at < n && list[at].card == &node->cards[i];
-        add_card_row(p, t, node, &node->cards[i],
-                     any ? &list[at++] : &(struct obstacle){0});
+        const bool any = o < end && o->card == &node->cards[i];
+        add_card_row(p, t, node, &node->cards[i], any ? o++ : &(struct obstacle){0});
     }
     return kinds;
 }
@@ -181,14 +178,15 @@ static void add_nodes(struct explain_page *p, struct arena *a)
         const uint32_t kinds = add_rows(p, &t, p->nodes[i]);
         if (kinds & (1 << OBSTACLE_SELECTOR | 1 << OBSTACLE_TAINTS))
             continue;
+        p->kinds |= kinds;
+        p->fits += !kinds;
+        p->crowded += kinds && !(kinds & ~EXPLAIN_LACKS);
+        if ((kinds & ~EXPLAIN_LACKS) == 1 << OBSTACLE_CORDON && !p->fits_cordoned++)
+            p->cordoned = p->nodes[i]->name;
         if (kinds & 1 << OBSTACLE_CORDON)
             cordoned[n_cordoned++] = p->nodes[i];
         else
             p->nodes[p->n_open++] = p->nodes[i];
-        p->kinds |= kinds;
-        p->fits += !kinds;
-        p->crowded += kinds && !(kinds & ~EXPLAIN_LACKS);
-        p->fits_cordoned += (kinds & ~EXPLAIN_LACKS) == 1 << OBSTACLE_CORDON;
     }
     p->n = p->n_open;
     for (size_t i = 0; i < n_cordoned; i++)
@@ -235,26 +233,6 @@ __attribute__((format(printf, 2, 3))) static void add_change(struct explain_page
     table_vtext(&p->changes, fmt, ap);
     buf_addc(&p->changes, '\n');
     va_end(ap);
-}
-
-/* Names the first cordoned node where the pod fits, and the number of others. */
-static void try_uncordon(struct explain_page *p)
-{
-    const struct ledger_node *first = NULL;
-    const struct select_pod pod = select_pod_of(p->pod);
-    size_t fits = 0;
-    for (size_t i = p->n; i-- > p->n_open;)
-        if (select_fit_pod(p->nodes[i], &pod) == FIT_YES) {
-            first = p->nodes[i];
-            fits++;
-        }
-    if (fits > 1)
-        add_change(p,
-                   "kubectl uncordon %.*s: the pod fits there and on %zu more cordoned "
-                   "node%s",
-                   SPAN_ARG(first->name), fits - 1, show_plural(fits - 1));
-    else if (first)
-        add_change(p, "kubectl uncordon %.*s: the pod fits there", SPAN_ARG(first->name));
 }
 
 static void add_victim(struct explain_page *p, struct buf *out,
@@ -443,10 +421,8 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
 /* The end of each of the node's obstacles. */
 static void try_node(struct explain_page *p, const struct ledger_node *node)
 {
-    struct obstacle list[OBSTACLES_MAX];
-    size_t n;
-    explain_obstacles(p, node, list, &n);
-    for (const struct obstacle *o = list; o < list + n; o++) {
+    explain_obstacles(p, node);
+    for (const struct obstacle *o = p->list; o < p->list + p->n_list; o++) {
         const struct card *card = o->card;
         const char *until = card ? card_words[o->kind].until : NULL;
         const int64_t external = card && !until ? card_external_mib(card) : 0;
@@ -498,7 +474,14 @@ static void add_verdict(struct explain_page *p)
                    p->crowded, show_plural(p->crowded));
         return;
     }
-    try_uncordon(p);
+    if (p->fits_cordoned > 1)
+        add_change(p,
+                   "kubectl uncordon %.*s: the pod fits there and on %zu more cordoned "
+                   "node%s",
+                   SPAN_ARG(p->cordoned), p->fits_cordoned - 1,
+                   show_plural(p->fits_cordoned - 1));
+    else if (p->fits_cordoned)
+        add_change(p, "kubectl uncordon %.*s: the pod fits there", SPAN_ARG(p->cordoned));
     try_removal(p);
     for (enum less what = LESS_MEMORY; what <= ANY_CARD; what++)
         try_less(p, what);

@@ -35,13 +35,10 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
 
 /* The extender hears only of nodes that kube-scheduler offers to the pod, and kube-scheduler
  * evicts where the total is too small. */
-static bool may_evict_on(const struct explain_page *p, const struct ledger_node *node)
+static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
 {
-    struct obstacle list[OBSTACLES_MAX];
-    size_t n;
     return !node->cordoned && node->state == NODE_USABLE &&
-           !(explain_obstacles(p, node, list, &n) & EXPLAIN_LACKS) &&
-           total_suffices(node, p->r);
+           !(explain_obstacles(p, node) & EXPLAIN_LACKS) && total_suffices(node, p->r);
 }
 
 static int64_t total_of(const struct preempt_victims *set)
@@ -53,7 +50,7 @@ static int64_t total_of(const struct preempt_victims *set)
     return mib;
 }
 
-struct explain_removal explain_removal(const struct explain_page *p, bool evicts,
+struct explain_removal explain_removal(struct explain_page *p, bool evicts,
                                        int64_t priority, struct arena *a)
 {
     const struct preemptor who = {.pod = {p->r, priority, p->pod->uid, NULL},

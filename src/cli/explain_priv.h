@@ -28,6 +28,9 @@ struct explain_page {
     uint32_t kinds;                   /* of all obstacles of nodes, as bits */
     /* Nodes without an obstacle, with only EXPLAIN_LACKS, and that are only cordoned. */
     size_t fits, crowded, fits_cordoned;
+    struct span cordoned; /* the first of the latter */
+    struct obstacle list[OBSTACLES_MAX];
+    size_t n_list;
     uint32_t minimum;     /* of its gang; 0: unknown; 1: it waits for no others */
     json_t *viewed;       /* nodes of the extender's view, by name */
     struct buf own;       /* the cards that are reserved for the pod */
@@ -48,9 +51,9 @@ enum {
     EXPLAIN_LACKS = 1 << OBSTACLE_OFFER | 1 << OBSTACLE_CPU | 1 << OBSTACLE_NODE_MEMORY |
                     1 << OBSTACLE_PODS
 };
-/* What stands between the pod and the node; returns the kinds of what is of the node, as bits. */
-uint32_t explain_obstacles(const struct explain_page *p, const struct ledger_node *node,
-                           struct obstacle list[OBSTACLES_MAX], size_t *n);
+/* Lists what stands between the pod and the node as p->list; returns the kinds of what is of the
+ * node, as bits. */
+uint32_t explain_obstacles(struct explain_page *p, const struct ledger_node *node);
 
 /* The pods to remove from a node so that the request fits there. */
 struct explain_removal {
@@ -61,7 +64,7 @@ struct explain_removal {
 /* What layout preemption would evict (`evicts`): the lowest priority, then the fewest pods.
  * What somebody may delete: the fewest pods, then of the lowest priority, then with the least
  * memory. */
-struct explain_removal explain_removal(const struct explain_page *p, bool evicts,
+struct explain_removal explain_removal(struct explain_page *p, bool evicts,
                                        int64_t priority, struct arena *a);
 /* Appends what layout preemption would do for p->pod, and what it does. */
 void explain_preemption(struct explain_page *p);

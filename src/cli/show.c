@@ -82,11 +82,12 @@ const char *show_plural(size_t n)
     return n == 1 ? "" : "s";
 }
 
-void show_state(struct buf *out, const struct ledger_node *node)
+const struct ledger_pod *show_find_pod(const struct ledger_pod *first, struct span ns,
+                                       struct span name)
 {
-    struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
-        reason_add(out, node, &any, select_fit(node, &any));
+    while (first && !(span_eq(first->ns, ns) && span_eq(first->name, name)))
+        first = first->next;
+    return first;
 }
 
 void show_enforced(struct buf *out, uint8_t bits)
@@ -101,10 +102,7 @@ void show_enforced(struct buf *out, uint8_t bits)
  * of a pod that the ledger has on the node, because the pod's row has its use. */
 static bool is_other_use(const struct ledger_node *node, const struct scv_process *p)
 {
-    for (const struct ledger_pod *pod = node->pods; pod && !p->pid; pod = pod->next)
-        if (span_eq(pod->name, p->pod) && span_eq(pod->ns, p->ns))
-            return false;
-    return true;
+    return p->pid || !show_find_pod(node->pods, p->ns, p->pod);
 }
 
 static const struct scv_card *scv_card_of(const struct cluster_state *cs,
@@ -480,7 +478,7 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
                       const struct ledger_node *node)
 {
     cleanup_buf struct buf why = {0}, note = {0};
-    show_state(&why, node);
+    reason_add_unusable(&why, node);
     cluster_state_note_heartbeat(&note, cs, node);
     if (why.n)
         table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),

@@ -594,6 +594,13 @@ void reason_write(struct buf *out, const struct ledger_node *node,
     }
 }
 
+void reason_add_unusable(struct buf *out, const struct ledger_node *node)
+{
+    const struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
+    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
+        reason_add(out, node, &any, FIT_LATER);
+}
+
 const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {

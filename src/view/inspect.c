@@ -238,12 +238,9 @@ void view_inspect_write_node(void *ctx, const struct ledger *l,
     if (node->unknown_listed_card >= 0)
         jwrite_i64(w, "unknownCard", node->unknown_listed_card);
     write_set(w, "claimedCards", node->claimed);
-    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
-        cleanup_buf struct buf why = {0};
-        struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        reason_add(&why, node, &any, select_fit(node, &any));
-        jwrite_str_set(w, "reason", buf_span(&why));
-    }
+    cleanup_buf struct buf why = {0};
+    reason_add_unusable(&why, node);
+    jwrite_str_set(w, "reason", buf_span(&why));
     if (node->state == NODE_STALE)
         jwrite_i64(w, "heartbeatAgeSeconds", node->stale_s);
     write_true(w, "noGPU", node->state == NODE_NO_GPU);

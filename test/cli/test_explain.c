@@ -574,6 +574,17 @@ static const struct {
     {{BOTH, .pods = POD_OF("a", "nowhere", "9", "") "," W("8")},
      .has = {"The request fits on 2 nodes."},
      .lacks = {"nowhere"}},
+    /* What --check says of a bound pod. */
+    {{ONE("n1"), .pods = POD_OF("a", "n1", "2", IDX("7"))},
+     .pod = "a",
+     .has = {"  difference: pod ns/a has a promise of 2048 MiB on GPU7, which the node "
+             "does not have\n"},
+     .lacks = {"no card is recorded"}},
+    {{ONE_NODE,
+      .pods = POD_OF("a", "n1", "2", IDX("0") ",\"ALIYUN_COM_GPU_MEM_POD\":\"1\"")},
+     .pod = "a",
+     .has = {"  difference: pod ns/a: the annotations promise 1 units of "
+             "aliyun.com/gpu-mem (1 card), but the pod asks for 2 GiB, which counts\n"}},
     /* Half of a gang runs. */
     {{BOTH, .pods = HALF},
      .members =
