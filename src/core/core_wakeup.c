@@ -261,21 +261,20 @@ void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
 static void wake_namespace(struct step *s, struct span ns)
 {
     struct core *core = s->core;
-    size_t n;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    bool *due = arena_zalloc(&core->scratch, n * sizeof *due);
+    const struct requests *all = ledger_requests(core->ledger);
+    bool *due = arena_zalloc(&core->scratch, all->n_classes * sizeof *due);
     for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
          pod = pod->next) {
         if ((ns.n && !span_eq(pod->ns, ns)) || !quota_counts(pod->request) ||
             core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,
                              NULL))
             continue;
-        for (size_t i = 0; i < n; i++)
-            due[i] |= request_equal(pod->request, &classes[i].request);
+        for (size_t i = 0; i < all->n_classes; i++)
+            due[i] |= request_equal(pod->request, all->classes[i].request);
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < all->n_classes; i++)
         if (due[i])
-            begin_classes(core, classes, i, i + 1);
+            begin_classes(core, i, i + 1);
 }
 
 static void wake_for_quotas(struct step *s)
