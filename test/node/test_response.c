@@ -761,6 +761,16 @@ static void each_frame(const char *sample, const char *program, bool in_mib)
     }
 }
 
+/* The interpreter itself: python3 in the path may be a script that takes half a second to find
+ * it. Kept. */
+static const char *python(void)
+{
+    char line[256] = "";
+    FILE *out = popen("python3 -c 'import sys; print(sys.executable)'", "re");
+    ck_assert(out && fgets(line, sizeof line, out) && pclose(out) == 0);
+    return lib_fmt("%.*s -S", (int)strcspn(line, "\n"), line);
+}
+
 static void each(const char *sample, const char *program, bool in_mib)
 {
     by_driver = false;
@@ -786,7 +796,7 @@ TEST(pytorch_takes_no_more_than_its_pod_requested)
                "print('limit', part)\n"
                "def rand(*shape, device):\n"
                "    raise SystemExit\n");
-    each("pytorch", "python3 -S", false);
+    each("pytorch", python(), false);
 }
 
 /* The text from `first` to `last`. */
@@ -814,7 +824,7 @@ TEST(tensorflow_takes_no_more_than_its_pod_requested)
                "        raise SystemExit\n");
     cleanup_free char *sizes = xasprintf("cat %s/sizes\n", dir);
     temp_script(dir, "nvidia-smi", sizes);
-    each("tensorflow", "python3 -S", true);
+    each("tensorflow", python(), true);
 }
 
 TEST(the_page_has_a_row_for_each_variable)
