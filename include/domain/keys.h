@@ -70,6 +70,9 @@
 /* Label of a node: its containers get CGPU_DISABLE=true. */
 #define KEY_CGPU_DISABLE "cgpu.disable.isolation"
 
+/* Label of a node: what nvidia.com/gpu means there, whatever --requests-of says: hami or none. */
+#define KEY_DIALECT "gpushare/dialect"
+
 /* Annotation of a mirror pod: the API object of a static pod. */
 #define KEY_MIRROR "kubernetes.io/config.mirror"
 

@@ -32,6 +32,7 @@ struct node {
     struct span address;   /* the first InternalIP; empty: none */
     struct span cards_label, cards_note; /* gpushare.io/cards (see below) */
     struct span runtime, kubelet; /* status.nodeInfo: "containerd://2.1.4", "v1.35.0" */
+    struct span dialect;          /* label gpushare/dialect */
     bool cgpu_disable;            /* label cgpu.disable.isolation=true */
     bool left_out, included;      /* label gpushare=false, =true */
     bool cordoned;                /* spec.unschedulable */

@@ -88,6 +88,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
         {OBJECT_LABEL, SPAN(KEY_MODE), &q->mode},
         {OBJECT_LABEL, SPAN(KEY_NODES), &q->nodes},
         {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE), &q->cgpu},
+        {OBJECT_LABEL, SPAN(KEY_DIALECT), &q->node.dialect},
         {OBJECT_LABEL, SPAN(KEY_CARDS), &q->node.cards_label},
         {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &q->node.cards_note},
     };

@@ -11,6 +11,8 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "domain/keys.h"
+#include "domain/scv.h"
 #include "node/device_ids.h"
 #include "node/identify.h"
 #include "node/reconcile.h"
@@ -41,7 +43,6 @@ struct alloc {
     struct reconcile reconcile;
     enum driver_strategy wanted_strategy;
     struct driver_view *driver; /* of the newest sample; NULL: none yet */
-    bool node_read;
     int64_t node_due_ms, limits_due_ms;
     uint64_t serial;      /* number of requests */
     struct list requests; /* oldest first */
@@ -167,7 +168,7 @@ static void wait_or_reject(struct alloc *a, struct pending_request *req,
         if (!req->relist_sent && now_ms - asked->began_ms >= RELIST_AFTER_MS &&
             r->reason != REJECTED_PODRESOURCES) {
             req->relist_sent = true;
-            alloc_state_output(s, ALLOC_RELIST);
+            alloc_state_relist(s);
         }
         req->retry_ms = now_ms + RETRY_MS;
         step_due(&s->due_ms, req->retry_ms);
@@ -228,7 +229,7 @@ static bool advance_request(struct alloc *a, struct pending_request *req,
     }
     if (!identify_by_preference(a->identify, asked, t))
         return false;
-    if (!a->node_read)
+    if (!s->node_read)
         return rejection_set(r, REJECTED_NOT_SYNCED,
                              "the API server has not yet sent the Node, whose labels the "
                              "container needs");
@@ -387,7 +388,7 @@ static void choose_strategy(struct alloc *a)
     cleanup_buf struct buf why = {0};
     struct response_settings *r = &a->state.settings.response;
     r->view = a->driver;
-    if (a->wanted_strategy != DRIVER_AUTO || !a->node_read || !a->driver)
+    if (a->wanted_strategy != DRIVER_AUTO || !a->state.node_read || !a->driver)
         return;
     enum driver_strategy chosen =
         driver_view_choose(a->driver, &a->state.driver_node, &why);
@@ -404,7 +405,7 @@ static void report_driver_limit(struct alloc *a)
     struct alloc_state *s = &a->state;
     const struct response_settings *r = &s->settings.response;
     const char *why = response_no_driver(r) ?: "";
-    if (!a->node_read || !a->driver || (s->driver_known && !strcmp(why, s->no_driver)))
+    if (!s->node_read || !a->driver || (s->driver_known && !strcmp(why, s->no_driver)))
         return;
     s->driver_known = true;
     snprintf(s->no_driver, sizeof s->no_driver, "%s", why);
@@ -447,10 +448,34 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
     }
 }
 
+/* A label that this version does not know may mean that another plugin serves nvidia.com/gpu. The Scv
+ * repeats it, so that no pod comes for it. */
+static void take_dialect(struct alloc_state *s, struct span label)
+{
+    struct span word = label.n ? label : span_of(s->settings.dialect);
+    if (span_eq(word, SPAN("none")))
+        word = (struct span){0};
+    const enum scv_dialect dialect = scv_dialect_of(word);
+    const bool same = span_eq(word, span_of(s->dialect));
+    snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
+    if (!same && dialect == SCV_DIALECT_OTHER)
+        alloc_state_log(s, LOG_ERROR,
+                        "the Node's label " KEY_DIALECT " is \"%s\", neither hami nor "
+                        "none: " KEY_NVIDIA_GPU " is not served",
+                        s->dialect);
+    if (s->cards.settings.dialect == (dialect == SCV_DIALECT_HAMI))
+        return;
+    s->cards.settings.dialect = !s->cards.settings.dialect;
+    alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
+                    s->cards.settings.dialect ? "now" : "no longer");
+    alloc_state_relist(s);
+    alloc_state_output(s, ALLOC_DEVICES);
+}
+
 static void on_node(struct alloc *a, const struct alloc_input *in)
 {
     struct alloc_state *s = &a->state;
-    bool first = !a->node_read;
+    bool first = !s->node_read;
     if (in->err) {
         step_failed(&s->node, s->now.mono_ms, in->err);
         step_due(&a->node_due_ms, s->now.mono_ms + NODE_RETRY_MS);
@@ -459,7 +484,8 @@ static void on_node(struct alloc *a, const struct alloc_input *in)
     step_succeeded(&s->node);
     s->settings.response.cgpu_disable = in->cgpu_disable;
     s->driver_node = in->node;
-    a->node_read = true;
+    take_dialect(s, in->dialect);
+    s->node_read = true;
     choose_strategy(a);
     report_driver_limit(a);
     if (first)

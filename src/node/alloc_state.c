@@ -116,6 +116,11 @@ struct alloc_output *alloc_state_output_of(struct alloc_state *s,
     return o;
 }
 
+void alloc_state_relist(struct alloc_state *s)
+{
+    alloc_state_output(s, ALLOC_RELIST)->dialect = s->cards.settings.dialect;
+}
+
 uint64_t alloc_state_query(struct alloc_state *s, const struct pod_allocation *pod)
 {
     struct alloc_output *o = pod ? alloc_state_output_of(s, ALLOC_QUERY, pod)

@@ -255,6 +255,7 @@ struct allocating *allocating_new(const struct node_options *options,
     p->alloc = options->alloc;
     p->alloc.node = options->node_name;
     p->alloc.unit_mib = options->unit_mib;
+    p->alloc.dialect = options->requests_of ? "hami" : NULL;
     p->alloc.cdi_dir = options->driver.cdi_dir;
     p->alloc.silent_ms = interval_ms + options->sampler_limit_ms;
     p->alloc.response.limit_dir = options->limit_dir;
@@ -289,6 +290,14 @@ static void on_saved(void *ctx, struct span state)
     limit_readback_allocations(p->limits, state);
     if (p->saved)
         p->saved(p->saved_ctx, state);
+}
+
+bool allocating_dialect(struct allocating *p, struct buf *dialect)
+{
+    struct dispatcher_stats stats;
+    dispatcher_stats(p->dispatcher, &stats);
+    buf_adds(dialect, stats.dialect);
+    return stats.node_read;
 }
 
 /* The dispatcher's thread starts last, because it calls all other parts. */

@@ -94,7 +94,7 @@ int64_t allocation_amount(const struct allocation *al)
 int64_t allocation_mib(const struct allocation *al, const struct allocation_card *card,
                        int64_t unit_mib)
 {
-    return al->resource == IDS_SHARE ? al->slot_mib : (int64_t)card->n_units * unit_mib;
+    return ids_are_slots(al->resource) ? al->slot_mib : (int64_t)card->n_units * unit_mib;
 }
 
 void allocation_set_fini(struct allocation_set *set)
@@ -145,7 +145,7 @@ void allocation_set_drop(struct allocation_set *set, struct allocation *al)
  *      "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
  *     ], "slots": [...]}
  *
- * "slots" has the allocations of aliyun.com/gpu-share, with "slotMiB": 1.0 rejects a file with a
+ * "slots" has the allocations of aliyun.com/gpu-share and nvidia.com/gpu, with "slotMiB": 1.0 rejects a file with a
  * resource in "grants" that it does not know, and ignores other members.
  */
 
@@ -294,7 +294,7 @@ static void write_grants(struct jwrite *w, const struct allocation_set *set, boo
     jwrite_array(w, slots ? "slots" : "grants");
     for (size_t i = 0; i < set->n; i++) {
         struct allocation *al = set->items[i];
-        if ((al->resource == IDS_SHARE) != slots)
+        if (ids_are_slots(al->resource) != slots)
             continue;
         const struct entry e = {.uid = al->uid,
                                 .ns = al->ns,
@@ -319,7 +319,7 @@ void allocation_set_write(struct buf *out, const struct allocation_set *set,
     struct jwrite w = {.out = out};
     bool slots = false;
     for (size_t i = 0; i < set->n; i++)
-        slots |= set->items[i]->resource == IDS_SHARE;
+        slots |= ids_are_slots(set->items[i]->resource);
     jwrite_object(&w, NULL);
     jwrite_i64(&w, "version", VERSION);
     jwrite_str(&w, "node", node);

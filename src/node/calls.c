@@ -165,6 +165,7 @@ static void read_node(void *ctx, void *job)
                  LOG_ERR(&m->err));
     m->in.err = rc ? &m->err : NULL;
     m->in.cgpu_disable = node.cgpu_disable;
+    m->in.dialect = node.dialect;
     snprintf(m->in.node.runtime, sizeof m->in.node.runtime, "%.*s",
              SPAN_ARG(node.runtime));
     snprintf(m->in.node.kubelet, sizeof m->in.node.kubelet, "%.*s",
@@ -194,7 +195,7 @@ static int on_pod(void *ctx, struct jread *j, struct arena *a, bool deleted,
     in.uid = pod.meta.uid;
     if (!deleted) {
         in.type = ALLOC_IN_POD;
-        in.pod = pod_allocation_new(&pod, s->unit_mib);
+        in.pod = pod_allocation_new(&pod, s->unit_mib, atomic_load(&s->dialect));
     }
     s->input(s->ctx, &in);
     return 0;
@@ -256,9 +257,10 @@ void calls_carry_out(void *calls, const struct alloc_output *o)
     struct calls *c = calls;
     if (o->type == ALLOC_EVENT)
         add_event(c, o);
-    else if (o->type == ALLOC_RELIST)
+    else if (o->type == ALLOC_RELIST) {
+        atomic_store(&c->pods_settings.dialect, o->dialect);
         informer_relist(c->pods);
-    else
+    } else
         add_job(c,
                 o->type == ALLOC_PATCH       ? PATCH
                 : o->type == ALLOC_READ_NODE ? READ_NODE

@@ -264,6 +264,8 @@ static void publish_stats(struct dispatcher *d)
     for (size_t i = 0; i < cards->n; i++)
         s->healthy += cards->items[i].health.healthy;
     s->isolation = response_isolation(&d->state->settings.response);
+    s->node_read = d->state->node_read;
+    memcpy(s->dialect, d->state->dialect, sizeof s->dialect);
     memcpy(s->no_driver, d->state->no_driver, sizeof s->no_driver);
     s->alive_ms = clock_mono_ms();
     s->cards_err = (struct err){0};

@@ -231,16 +231,34 @@ static void send_list(struct endpoints *es, enum ids_resource r,
     }
 }
 
-/* A registered resource stays registered: ids are never withdrawn. */
+/* The kubelet takes the ids of a resource that is no longer served away, which another plugin may
+ * serve next. */
+static void withdraw(struct endpoint *e)
+{
+    e->registration.wanted = false;
+    grpcd_free(steal(&e->server));
+    registration_serving(&e->registration, clock_mono_ms(), false);
+    log_info("registration", "no longer served",
+             LOG_S("resource", ids_resource_name(e->resource)));
+}
+
+/* A registered resource stays registered: ids are not withdrawn, but for the Node's label. */
 void endpoints_send_devices(struct endpoints *es, const struct cards *cards)
 {
     ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
     {
         struct err why = {0};
+        if (e->resource == IDS_DIALECT && !cards->settings.dialect) {
+            if (e->registration.wanted)
+                withdraw(e);
+            err_set(&e->err, ERR_NOT_FOUND,
+                    "neither --requests-of nor the Node's label " KEY_DIALECT " is hami");
+            continue;
+        }
         if (!e->registration.wanted && cards->n) {
             if (e->resource == IDS_MEM)
                 cards_fit(cards, &why);
-            else if (e->resource == IDS_SHARE && !cards->settings.slots)
+            else if (ids_are_slots(e->resource) && !cards->settings.slots)
                 err_set(&why, ERR_NOT_FOUND, "--slots is 0");
             e->registration.wanted = !why.code;
             if (why.code == ERR_TOO_LARGE && strcmp(e->err.msg, why.msg) != 0)

@@ -25,11 +25,13 @@ static struct promise_share *copy_shares(struct pod_allocation *alloc,
 /* One entry per resource in the container's limits, `apps` or the others: init containers come
  * first in the order of admission. A pod with several resources is invalid, but the kubelet
  * requests them nevertheless. */
-static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps)
+static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps,
+                           bool dialect)
 {
     for (size_t i = 0; i < IDS_CARD_RESOURCES * pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i / IDS_CARD_RESOURCES];
-        const struct span limits[] = {c->mem, c->cards, c->slots};
+        const struct span limits[] = {c->mem, c->cards, c->slots,
+                                      dialect ? c->devices : (struct span){0}};
         enum ids_resource resource = (enum ids_resource)(i % IDS_CARD_RESOURCES);
         struct span limit = limits[resource];
         struct pod_allocation_container to = {.name = arena_copy(&alloc->arena, c->name),
@@ -245,7 +247,8 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     share_out(alloc, annotated);
 }
 
-struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib)
+struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib,
+                                          bool dialect)
 {
     struct pod_allocation *alloc = xcalloc(1, sizeof *alloc);
     struct arena *a = &alloc->arena;
@@ -263,8 +266,8 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->assigned = span_eq(pod->assigned, SPAN("true"));
     alloc->containers = arena_zalloc(a, IDS_CARD_RESOURCES * pod->n_containers *
                                             sizeof *alloc->containers);
-    add_containers(alloc, pod, false);
-    add_containers(alloc, pod, true);
+    add_containers(alloc, pod, false, dialect);
+    add_containers(alloc, pod, true, dialect);
     alloc->promise = POD_ALLOCATION_UNPROMISED;
     if (request_of(pod, &rules, a, &alloc->request, &err)) {
         alloc->promise = POD_ALLOCATION_INVALID;

@@ -85,7 +85,7 @@ static void allocated_ids(const struct allocation *al, struct arena *a,
         for (size_t i = 0; i < card->n_units || (i == 0 && !card->n_units); i++) {
             cleanup_buf struct buf text = {0};
             id.unit = card->n_units ? (int64_t)card->units[i] : -1;
-            (al->resource == IDS_SHARE ? ids_write_slot : ids_write)(&text, &id);
+            ids_write(&text, al->resource, &id);
             ids[e->n_ids++] = arena_copy(a, buf_span(&text));
         }
     }

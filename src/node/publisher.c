@@ -100,7 +100,7 @@ struct publisher {
     /* the Node and the Lease */
     struct buf node_uid;
     uint8_t isolation; /* of the newest sample */
-    struct buf no_isolation;
+    struct buf no_isolation, dialect;
     int64_t node_seen_ms;     /* when the last GET that found it was sent; -1: never */
     int64_t node_unknown_ms;  /* unknown since; -1: known */
     int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
@@ -139,6 +139,7 @@ void publisher_free(struct publisher *p)
     buf_fini(&p->observed.version);
     buf_fini(&p->node_uid);
     buf_fini(&p->no_isolation);
+    buf_fini(&p->dialect);
     card_inventory_free(p->cards);
     usage_fini(&p->usage);
     node_scv_numbers_fini(&p->written.numbers);
@@ -238,7 +239,8 @@ static struct scv content(struct publisher *p, bool whole)
 {
     struct scv scv = {.has_update_time = whole,
                       .update_time = p->taken_wall_ns / 1000000000,
-                      .isolation = p->isolation};
+                      .isolation = p->isolation,
+                      .dialect = buf_span(&p->dialect)};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
@@ -297,6 +299,8 @@ static void observe_sample(struct publisher *p)
     p->taken_wall_ns = p->now.wall_ns;
     p->isolation = p->in->isolation;
     buf_set(&p->no_isolation, p->in->no_isolation);
+    if (p->in->dialect.p)
+        buf_set(&p->dialect, p->in->dialect);
     show_cards(p);
 }
 
@@ -448,6 +452,8 @@ static void observe_object(struct publisher *p)
     observe_scv(p, o);
     if (!p->observed.listed) { /* what the previous process published */
         card_inventory_adopt(p->cards, p->now.mono_ms, &o->scv);
+        if (!p->dialect.p)
+            buf_set(&p->dialect, o->scv.dialect);
         show_cards(p);
     }
 }

@@ -104,6 +104,8 @@ struct publisher_input {
         isolation; /* SAMPLED: what this node can enforce, for the Scv; 0: not known */
     struct span
         no_isolation; /* ... and why it cannot enforce what it must; empty: it can */
+    /* SAMPLED: the dialect of this node, for the Scv; {NULL, 0}: what the Scv has is right */
+    struct span dialect;
     const struct gpu_event *event;
     struct podresources *pods; /* the step adds a reference */
     struct usage *usage;       /* taken: left empty */

@@ -158,7 +158,7 @@ static void measure(void *ctx, void *job)
     struct publishing *p = ctx;
     cleanup_gpu_sample struct gpu_sample taken = {0};
     struct usage usage = {0};
-    cleanup_buf struct buf no_isolation = {0};
+    cleanup_buf struct buf no_isolation = {0}, dialect = {0};
     struct err err, unknown = {0};
     (void)job;
     pthread_mutex_lock(&p->sample_lock);
@@ -172,6 +172,8 @@ static void measure(void *ctx, void *job)
     ++*(failed ? &p->metrics.failed_samples : &p->metrics.samples);
     const uint8_t isolation =
         p->allocating ? allocating_isolation(p->allocating, &no_isolation) : 0;
+    const bool dialect_known =
+        !p->allocating || allocating_dialect(p->allocating, &dialect);
     usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, isolation, &usage,
                         &unknown);
     overuse_actor_take(p->overuse_actor, &usage);
@@ -183,6 +185,9 @@ static void measure(void *ctx, void *job)
                                            .sample = sample,
                                            .isolation = isolation,
                                            .no_isolation = buf_span(&no_isolation),
+                                           .dialect = dialect_known
+                                                          ? span_of(dialect.p ?: "")
+                                                          : (struct span){0},
                                            .err = failed ? &err : NULL});
 }
 

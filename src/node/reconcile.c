@@ -148,7 +148,7 @@ static void check_held(struct alloc_state *s, const struct alloc_target *t,
                             SPAN_ARG(name), units, card->uuid);
         for (size_t k = 0; k < units && !holder; k++) {
             const struct device_id unit = {card, whole ? -1 : (int64_t)c->units[k],
-                                           al->resource == IDS_SHARE};
+                                           al->resource};
             holder = device_ids_holder(s, t, &unit);
         }
         if (!holder)

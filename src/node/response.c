@@ -98,12 +98,12 @@ static const char *name_of(const struct work *w, size_t i)
 /* MiB of a unit in what the container is told: of slots, all amounts are in MiB. */
 static int64_t unit_mib(const struct work *w)
 {
-    return w->al->resource == IDS_SHARE ? 1 : w->settings->unit_mib;
+    return ids_are_slots(w->al->resource) ? 1 : w->settings->unit_mib;
 }
 
 static int64_t card_units(const struct work *w, const struct plugin_card *card)
 {
-    return w->al->resource == IDS_SHARE ? card->mib : card->units;
+    return ids_are_slots(w->al->resource) ? card->mib : card->units;
 }
 
 enum listed { NAMES, UUIDS, INDEXES, SIZES };
@@ -593,7 +593,7 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
 {
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf id = {0};
-    const size_t each = r == IDS_SHARE ? (size_t)cards->settings.slots : 1;
+    const size_t each = ids_are_slots(r) ? (size_t)cards->settings.slots : 1;
     size_t n = r == IDS_CORE ? cards->most_in_use * REQUEST_CORE : 0;
     for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
         n += r == IDS_MEM ? (size_t)cards->items[i].most_units : each;
@@ -608,8 +608,7 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
         int64_t units = r == IDS_MEM ? c->most_units : (int64_t)each;
         for (int64_t u = 0; u < units; u++) {
             buf_clear(&id);
-            (r == IDS_SHARE ? ids_write_slot : ids_write)(
-                &id, &(struct ids_id){c->tag, r == IDS_COUNT ? -1 : u});
+            ids_write(&id, r, &(struct ids_id){c->tag, r == IDS_COUNT ? -1 : u});
             add_device(&list, arena_copy(&a, buf_span(&id)),
                        c->health.healthy && (r != IDS_MEM || u < c->units));
         }

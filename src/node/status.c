@@ -78,6 +78,8 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     default:
         *required = d->resources[check - STATUS_REGISTRATIONS].wanted;
         known = &d->resources[check - STATUS_REGISTRATIONS].err;
+        if (check - STATUS_REGISTRATIONS == IDS_DIALECT && known->code == ERR_NOT_FOUND)
+            return 0; /* as on most nodes */
         break;
     }
     return known->code == ERR_NONE ? 0 : err_set(err, known->code, "%s", known->msg);
@@ -100,8 +102,9 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
     prom_family(out, NAME("allocations_total"), PROM_COUNTER,
                 "Allocations to containers.");
     for (int r = 0; r < IDS_CARD_RESOURCES; r++)
-        prom_labelled(out, NAME("allocations_total"), "resource", ids_resource_name(r),
-                      (int64_t)d->alloc.allocated[r]);
+        if (r != IDS_DIALECT || d->resources[r].err.code != ERR_NOT_FOUND)
+            prom_labelled(out, NAME("allocations_total"), "resource",
+                          ids_resource_name(r), (int64_t)d->alloc.allocated[r]);
     prom_family(out, NAME("registered"), PROM_GAUGE,
                 "1 while the kubelet has a ListAndWatch stream open.");
     for (int r = 0; r < IDS_RESOURCES && !hangs; r++) {

@@ -73,9 +73,13 @@ static int64_t promised_mib(const struct usage_meter *m,
                             const struct ids_card *card, int64_t total_mib)
 {
     enum ids_resource ours;
-    if (ids_resource_read(e->resource, &ours) && ours == IDS_SHARE)
+    struct ids_id id;
+    bool is_ours = ids_resource_read(e->resource, &ours);
+    if (is_ours && ours == IDS_DIALECT) /* else it is of NVIDIA's device plugin */
+        is_ours = ids_read(ours, e->ids[0], &id);
+    if (is_ours && ids_are_slots(ours))
         return within(e->slot_mib ?: promised_slot_mib(m, e) ?: -1, total_mib);
-    if (ids_resource_read(e->resource, &ours))
+    if (is_ours)
         return ours == IDS_COUNT
                    ? total_mib
                    : within((int64_t)podresources_ids_on(e, card) * m->settings.unit_mib,

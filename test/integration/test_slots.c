@@ -129,4 +129,48 @@ TEST(slots_can_be_switched_off)
     ck_assert_ptr_null(kubelet.plugins[SHARE].socket);
 }
 
+static bool dialect_is(const char *word)
+{
+    const json_t *is = lib_at(agent_scv(&sim), "status.dialect");
+    return word ? is && strcmp(json_string_value(is), word) == 0 : !is;
+}
+
+static void label_node(const char *value)
+{
+    peer_do(&sim.api, "PATCH", "/api/v1/nodes/n1",
+            lib_fmt("{\"metadata\":{\"labels\":{\"gpushare/dialect\":%s}}}", value));
+}
+
+/* nvidia.com/gpu is served while the Node's label says so, and NVIDIA's plugin may serve it before and
+ * after. */
+TEST(the_label_of_the_node_says_who_serves_nvidia_gpu)
+{
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    plugin_start_node(&plugin, &sim, ARGV("--node-interval", "100ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
+    ck_assert(peer_status(&plugin.health, "/healthz") == 200);
+    cleanup_buf struct buf metrics = {0};
+    peer_call(&plugin.health, "GET", "/metrics", NULL, &metrics);
+    ck_assert_lacks(metrics.p, "resource=\"nvidia.com/gpu\"");
+    ck_assert_ptr_null(kubelet.plugins[NVIDIA].socket);
+    ck_assert(dialect_is(NULL));
+    for (int again = 0; again < 2; again++) {
+        label_node("\"hami\"");
+        kubelet_wait_registered(&kubelet, NVIDIA);
+        ck_assert_uint_eq(kubelet_devices(&kubelet, NVIDIA, true), 2 * 32);
+        lib_wait(dialect_is("hami"));
+        lib_wait(plugin_metric(&plugin, "registered{resource=\"nvidia.com/gpu\"}") == 1);
+        label_node("\"kai\"");
+        lib_wait((kubelet_serve(&kubelet), !kubelet.plugins[NVIDIA].stream));
+        lib_wait(dialect_is("kai"));
+        ck_assert(peer_status(&plugin.health, "/readyz") == 200);
+        label_node("null");
+        lib_wait(dialect_is(NULL));
+    }
+    ck_assert_ptr_nonnull(kubelet.plugins[SHARE].stream);
+}
+
 SUITE_MAIN(60, NULL)

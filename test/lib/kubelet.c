@@ -251,10 +251,10 @@ bool kubelet_is_asked(struct kubelet *k)
 
 static bool is_registered(const struct kubelet *k, int resource)
 {
-    static const int all[] = {MEM, COUNT, CORE, SHARE};
-    array_items(a, all) {
-        const struct kubelet_endpoint *e = &k->plugins[*a];
-        if ((resource < 0 || resource == *a) && !(e->stream && e->devices))
+    for (int r = 0; r < KUBELET_RESOURCES; r++) {
+        const struct kubelet_endpoint *e = &k->plugins[r];
+        bool wanted = resource < 0 ? r != NVIDIA : r == resource;
+        if (wanted && !(e->stream && e->devices))
             return false;
     }
     return true;

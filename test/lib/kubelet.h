@@ -13,7 +13,7 @@
  * thread answers podresources at any time.
  */
 
-/* NVIDIA: nvidia.com/gpu; no plugin serves it, and the test sets its ids. */
+/* NVIDIA: nvidia.com/gpu; where no plugin serves it, the test sets its ids. */
 enum { MEM, COUNT, NVIDIA, CORE, SHARE, KUBELET_RESOURCES };
 
 /* A resource with a registered plugin. */
@@ -42,7 +42,8 @@ void kubelet_start(struct kubelet *k);
 /* Stops it. The pods and their ids persist, as in a kubelet's checkpoint. */
 void kubelet_stop(struct kubelet *k);
 void kubelet_fini(struct kubelet *k); /* discards the pods, too */
-/* Serves until all resources of the plugin (or only `resource`) have registered and sent a list. */
+/* Serves until all resources of the plugin but NVIDIA, or only `resource`, have registered and sent a
+ * list. */
 void kubelet_wait_registered(struct kubelet *k, int resource);
 bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was some */
 bool kubelet_is_asked(struct kubelet *k); /* Is a Register unanswered? */

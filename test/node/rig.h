@@ -20,6 +20,7 @@ static struct {
     int seed, step;                   /* of a random test */
     struct card_seen seen[CARDS_MAX]; /* of the last sample */
     size_t n_seen;
+    bool dialect; /* of pods from now on */
 } rig;
 
 static inline const struct alloc_state *state(void)
@@ -42,6 +43,7 @@ static inline void carry_out_all(void)
             ck_assert_msg(saved || o->type != ALLOC_ALLOCATED,
                           "seed %d, step %d: answered before it was saved", rig.seed,
                           rig.step);
+            rig.dialect = o->type == ALLOC_RELIST ? o->dialect : rig.dialect;
             rig.carry_out(o);
         }
         step_outputs_fini(&out);
@@ -64,6 +66,7 @@ static inline void start_alloc(struct alloc_settings s)
     s.slots = s.slots ?: 32;
     alloc_free(rig.a);
     step_outputs_fini(&rig.out);
+    rig.dialect = false;
     rig.a = alloc_new(&s);
 }
 
@@ -94,18 +97,12 @@ static inline void sample(struct span words, const int64_t *gib,
     FEED(.type = ALLOC_IN_CARDS, .seen = seen, .n = n, .driver = driver);
 }
 
-/* The id of a unit of the card; -1: of the whole card. */
-static inline struct span id_of(struct arena *arena, struct span uuid, int64_t unit)
+/* The id of a unit or slot of the card; -1: of the whole card. */
+static inline struct span id_of(struct arena *arena, enum ids_resource r,
+                                struct span uuid, int64_t unit)
 {
     cleanup_buf struct buf b = {0};
-    ids_write(&b, &(struct ids_id){ids_tag_of(uuid), unit});
-    return arena_copy(arena, buf_span(&b));
-}
-
-static inline struct span slot_of(struct arena *arena, struct span uuid, int64_t slot)
-{
-    cleanup_buf struct buf b = {0};
-    ids_write_slot(&b, &(struct ids_id){ids_tag_of(uuid), slot});
+    ids_write(&b, r, &(struct ids_id){ids_tag_of(uuid), unit});
     return arena_copy(arena, buf_span(&b));
 }
 
@@ -116,9 +113,10 @@ struct pod_text {
     struct buf annotations, inits, apps, running;
 };
 
-static const char *const resource_words[IDS_CARD_RESOURCES] = {"mem", "cards", "slots"};
+static const char *const resource_words[IDS_CARD_RESOURCES] = {"mem", "cards", "slots",
+                                                               "gpus"};
 
-/* "mem3", "cards1", "slots2": the resource and the amount. */
+/* "mem3", "cards1", "slots2", "gpus1": the resource and the amount. */
 static inline enum ids_resource read_amount(struct span text, int64_t *n)
 {
     int r = 0;
@@ -242,7 +240,7 @@ static inline struct pod_allocation *pod_in_words(struct span name, struct span 
     buf_fini(&t.annotations);
     buf_fini(&t.inits);
     buf_fini(&t.apps);
-    return pod_allocation_new(&pod, 1024);
+    return pod_allocation_new(&pod, 1024, rig.dialect);
 }
 
 /* The API server has the pod. */

@@ -15,7 +15,7 @@
  *     shows NAME CONTAINER ID... podresources shows these ids of the container
  *     prefer mem3 [ID...] [+ ID...]   GetPreferredAllocation of 3 ids, from these (default:
  *                                all), which must include those behind the "+"
- *     allocate mem|cards|slots ID...   Allocate
+ *     allocate mem|cards|slots|gpus ID...   Allocate
  *     admit NAME CONTAINER mem3 [ID...]   prefer, allocate what is preferred, and show it
  *     cancel                     the kubelet cancels the last request
  *     pass MS                    time passes
@@ -26,6 +26,8 @@
  *     xid UUID                   an XID of the card
  *     node [disable], node RUNTIME KUBELET, no-node   the Node is read, with the label that
  *                                disables cGPU or these versions; it cannot be read
+ *     dialect WORD               the Node is read, with this label gpushare/dialect; a list of the pods
+ *                                must follow
  *     cdi KIND [WHY...]          a specification has CDI names of this kind; "-": none has. WHY the
  *                                driver has no limits of memory
  *     list, listed               a list of the pods begins, ends
@@ -37,7 +39,7 @@
  *     count NAME N, least NAME N a counter is N, or at least N; see count_of
  *     mark                       calls of podresources count from 0
  *
- * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/0-3" (four units), "GPU-1" (the whole card), or an id as
+ * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/g3" (slot 3 of nvidia.com/gpu), "GPU-1/0-3" (four units), "GPU-1" (the whole card), or an id as
  * the kubelet has it.
  */
 
@@ -50,7 +52,8 @@ enum { PODS = 64, CONTAINERS = 4, IDS = 256 };
 
 #define NOTHING "(nothing yet)"
 static const char *const all_ids[IDS_CARD_RESOURCES] = {
-    "GPU-0/0-7 GPU-1/0-15", "GPU-0 GPU-1", "GPU-0/s0-31 GPU-1/s0-31"};
+    "GPU-0/0-7 GPU-1/0-15", "GPU-0 GPU-1", "GPU-0/s0-31 GPU-1/s0-31",
+    "GPU-0/g0-31 GPU-1/g0-31"};
 
 static const struct {
     const char *name;
@@ -60,6 +63,7 @@ static const struct {
     {"reconcile", {.reconcile_interval_ms = 60000}},
     {"unpromised", {.allow_unpromised = true}},
     {"strict", {.strict_env = true}},
+    {"hami", {.dialect = "hami"}},
     {"auto", {.response.strategy = DRIVER_AUTO}},
     {"volume-mounts", {.response.strategy = DRIVER_VOLUME_MOUNTS}},
     {"cdi-annotations", {.response.strategy = DRIVER_CDI_ANNOTATIONS}},
@@ -113,15 +117,18 @@ static size_t read_ids(struct span *words, const char *end, struct span *ids)
             ids[n++] = copy(word);
             continue;
         }
-        bool slots = range.n > 0 && range.p[0] == 's';
-        if (slots)
+        const char mark = range.n > 0 ? range.p[0] : 0;
+        const enum ids_resource r = mark == 's'   ? IDS_SHARE
+                                    : mark == 'g' ? IDS_DIALECT
+                                                  : IDS_MEM;
+        if (r != IDS_MEM)
             range = (struct span){range.p + 1, range.n - 1};
         if (range.p)
             ck_assert(span_i64(span_cut(&range, '-'), &from));
         if (!range.p || !span_i64(range, &to))
             to = from;
         for (; from <= to; from++)
-            ids[n++] = (slots ? slot_of : id_of)(&rig.arena, card, from);
+            ids[n++] = id_of(&rig.arena, r, card, from);
         ck_assert_uint_lt(n, IDS);
     }
     return n;
@@ -140,12 +147,16 @@ static enum ids_resource read_id(struct span text, struct ids_id *id)
 static void name_id(struct span text, struct buf *out)
 {
     struct ids_id id;
-    const bool slot = read_id(text, &id) == IDS_SHARE;
+    const enum ids_resource r = read_id(text, &id);
     const struct plugin_card *c = cards_by_tag(&state()->cards, &id.tag);
     ck_assert_ptr_nonnull(c);
     buf_adds(out, c->uuid);
     if (id.unit >= 0)
-        buf_printf(out, "/%s%lld", slot ? "s" : "", (long long)id.unit);
+        buf_printf(out, "/%s%lld",
+                   r == IDS_SHARE     ? "s"
+                   : r == IDS_DIALECT ? "g"
+                                      : "",
+                   (long long)id.unit);
 }
 
 /* The kubelet */
@@ -440,6 +451,8 @@ static int64_t count_of(struct span name)
         {"reconciled", (int64_t)s->reconciled},
         {"not-isolated", (int64_t)s->not_isolated},
         {"core-ids", count_core_ids()},
+        {"relists", outputs[ALLOC_RELIST]},
+        {"dialect", state()->cards.settings.dialect && rig.dialect},
         {"failed", failure->failures > 0},
         {"failed-ms", failure->failures ? rig.now.mono_ms - failure->since_ms : 0},
         {"node-failed", state()->node.failures > 0},
@@ -513,6 +526,8 @@ static const char *run(struct span line)
     }
     if (IS("node") || IS("no-node"))
         read_node(first, rest, IS("node"));
+    if (IS("dialect"))
+        FEED(.type = ALLOC_IN_NODE, .dialect = first);
     if (IS("cdi"))
         use_cdi_kind(first, rest);
     if (IS("list") || IS("listed"))

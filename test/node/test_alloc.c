@@ -1280,4 +1280,32 @@ SCRIPT(slots_without_a_promise_are_not_guessed, "with reconcile\n"
                                                 "slots => p a 0\n"
                                                 "log => ")
 
+/* Without a label the option counts. A word of a later version serves nothing, and says so. */
+SCRIPT(the_label_of_the_node_beats_the_option,
+       "said !> nvidia.com/gpu\n"
+       "count dialect 0\n"
+       "mark\n"
+       "dialect hami\n"
+       "said ~> nvidia.com/gpu is now HAMi's\n"
+       "count dialect 1\n"
+       "count relists 1\n"
+       "dialect hami\n"
+       "count relists 1\n"
+       "dialect kai\n"
+       "said ~> the Node's label gpushare/dialect is \"kai\", neither hami nor none\n"
+       "said ~> nvidia.com/gpu is no longer HAMi's\n"
+       "count dialect 0\n"
+       "dialect none\n"
+       "count dialect 0\n"
+       "with hami\n"
+       "count dialect 1\n"
+       "dialect none\n"
+       "count dialect 0\n"
+       "no-node\n"
+       "dialect\n"
+       "count dialect 1\n"
+       "fresh hami\n" /* not before the Node is read */
+       "cards GPU-0 GPU-1\n"
+       "count dialect 0")
+
 UNIT_MAIN_AROUND(begin, end)
