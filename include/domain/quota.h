@@ -88,9 +88,10 @@ void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, 
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
                   struct quota_amounts own, struct buf *why);
 
-/* The name of the resource in a ResourceQuota, and the amount as it is written there. */
-void quotas_write(struct buf *out, const struct quotas *q, enum quota_resource resource,
-                  int64_t amount);
+/* Appends the name of the resource, "limits.nvidia.com/gpumem", and returns the amount as a
+ * ResourceQuota has it. */
+int64_t quotas_write(struct buf *out, const struct quotas *q,
+                     enum quota_resource resource, int64_t amount);
 
 /* The next namespace of which more is left than when it was last returned: pods that were rejected
  * may fit. False: there is none. The name lives until the next call. */

@@ -116,10 +116,11 @@ enum reason_class {
     REASON_COMPUTE,         /* memory is free, but too little compute beside it */
     REASON_LINKS,     /* cards suit, but are not connected as gpushare/min-link says */
     REASON_ISOLATION, /* the node cannot enforce what gpushare/isolation says */
+    REASON_QUOTA,     /* a ResourceQuota of the pod's namespace; or these are not known */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);
-/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE on. `node` NULL: the node
+/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE to REASON_ISOLATION. `node` NULL: the node
  * is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,
                                   const struct request *request, enum fit alone);

@@ -217,12 +217,12 @@ bool quotas_next_freed(struct quotas *q, struct span *ns)
 
 /* -- the check -- */
 
-void quotas_write(struct buf *out, const struct quotas *q, enum quota_resource k,
-                  int64_t amount)
+int64_t quotas_write(struct buf *out, const struct quotas *q, enum quota_resource k,
+                     int64_t amount)
 {
     const struct dialect_rule *rule = &q->dialect->limits[rules[k]];
-    buf_printf(out, PREFIX "%.*s=%lld", SPAN_ARG(rule->key),
-               (long long)((amount + rule->factor - 1) / rule->factor));
+    buf_printf(out, PREFIX "%.*s", SPAN_ARG(rule->key));
+    return (amount + rule->factor - 1) / rule->factor;
 }
 
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
@@ -242,10 +242,11 @@ bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts a
                 if (!over[k])
                     continue;
                 buf_adds(why, words[w]);
-                quotas_write(why, q, (enum quota_resource)k,
-                             w == 0   ? asked.of[k]
-                             : w == 1 ? n->used[k] - own.of[k]
-                                      : l->hard[k]);
+                int64_t amount = quotas_write(why, q, (enum quota_resource)k,
+                                              w == 0   ? asked.of[k]
+                                              : w == 1 ? n->used[k] - own.of[k]
+                                                       : l->hard[k]);
+                buf_printf(why, "=%lld", (long long)amount);
                 words[w] = ",";
             }
         if (any)

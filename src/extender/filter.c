@@ -49,6 +49,7 @@ struct filter_mode {
 /* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
  * reason and a comma; with FILTER_BEST only if no node fits. */
 struct filter_result {
+    const struct core *core;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool is_bound;                      /* that promise's Binding took effect */
@@ -59,8 +60,11 @@ struct filter_result {
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     uint32_t *fitting;                 /* indexes of the candidates that fit */
     size_t n_fitting;
-    struct score_run run;                    /* of those, for FILTER_BEST */
-    const char *gang;                        /* mode->reject_all */
+    struct score_run run; /* of those, for FILTER_BEST */
+    const char *gang;     /* why, on nodes that fit: mode->reject_all, or a quota */
+    const char *quota;    /* why its quotas do not allow the pod on any node; or NULL */
+    bool limited;         /* its quotas must allow what it takes of each node */
+    struct step_time now;
     struct span victims[CORE_PREEMPT_NODES]; /* nodes where evictions could help */
     size_t n_victims;
 };
@@ -122,6 +126,45 @@ static bool judge_template(const struct verb_call *call, const struct filter_mod
     }
     ledger_free(alone);
     return fit == FIT_YES;
+}
+
+static void read_quotas(const struct verb_call *call, struct filter_result *r)
+{
+    const struct verb_args *args = &call->work->args;
+    const struct quotas *quotas = core_quotas(r->core);
+    const struct quota_namespace *n = quotas && quota_counts(&args->request)
+                                          ? map_get(&quotas->by_name, args->pod.meta.ns)
+                                          : NULL;
+    struct err why;
+    r->limited = n && n->limits;
+    if (core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
+                         NULL, 0, &why))
+        r->quota = arena_copy(&call->work->arena, span_of(why.msg)).p;
+}
+
+/* Do the quotas of its namespace not allow the pod on the node? Then that is rejected, as one where
+ * evictions do not help. What a part of a card is says the card that it gets there, or could. */
+static bool exceeds_quota(const struct verb_call *call, const struct filter_mode *mode,
+                          struct filter_result *r, const struct verb_candidate *c,
+                          const struct ledger_node *node)
+{
+    struct verb_work *w = call->work;
+    const struct verb_args *args = &w->args;
+    const struct request *request = &args->request;
+    uint64_t cards = 0;
+    struct err why;
+    if (!r->quota && (!r->limited || !node))
+        return false;
+    if (!r->quota && !select_bind(node, &r->pod, &cards))
+        for (uint32_t i = 0, n = 0; i < node->n_cards && n < request->cards; i++)
+            if (select_card_could_fit(&node->cards[i], request) && ++n)
+                cards |= UINT64_C(1) << i;
+    if (!r->quota && !core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
+                                       request, node, cards, &why))
+        return false;
+    r->gang = r->quota ?: arena_copy(&w->arena, span_of(why.msg)).p;
+    reject(call, mode, r, c, true, REASON_QUOTA, r->gang);
+    return true;
 }
 
 /* Does the pod fit on the node (NULL: unknown)? If not, the node is rejected. */
@@ -210,6 +253,8 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
         }
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
+            if (by_ledger && exceeds_quota(call, mode, r, c, nodes[k]))
+                continue;
             bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
                                   : judge_pod(call, mode, r, c);
             if (fits && mode->reject_all) {
@@ -252,11 +297,15 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
         .fitting = w->fitting,
         .gang = mode->reject_all,
         .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL},
+        .now = core_driver_now(),
         .least_mib = select_least_mib(&args->request)};
     reason_prepare(&r->reasons, &args->request);
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
-        r->ledger = core_ledger(core_driver_read(driver));
+        r->core = core_driver_read(driver);
+        r->ledger = core_ledger(r->core);
+        if (i == 0)
+            read_quotas(call, r);
         if (i == 0 && mode->is.answer == FILTER_BEST)
             verb_score_begin(call, &r->run, r->ledger);
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
@@ -574,13 +623,14 @@ static unsigned answer_here(struct verb_call *call, struct filter_mode *mode,
     if (status != 200 || call->reply->n)
         return status;
     struct span elsewhere = {0};
-    if (!n && !r.has_promise && !mode->template_nodes)
+    if (!n && !r.has_promise && !mode->template_nodes && !r.rejected[REASON_QUOTA])
         elsewhere = find_elsewhere(call, &r);
     if (!mode->template_nodes) { /* a simulation leaves nothing behind */
         counters_filter(config->counters, r.rejected, n > 0);
         if (!n && !r.has_promise)
             event_pod_rejected(config->recorder, config->driver, args,
-                               call->work->failed.n > 0, r.gang, elsewhere);
+                               call->work->failed.n > 0 || r.rejected[REASON_QUOTA],
+                               r.gang, elsewhere);
     }
     status = write_reply(call, &r, chosen, n);
     if (status == 200 && one && n)

@@ -610,7 +610,7 @@ const char *reason_class_name(enum reason_class reason)
         [REASON_LINKS] = "links",         [REASON_MODE] = "mode",
         [REASON_NODE] = "node",           [REASON_PROMISED] = "promised",
         [REASON_GANG] = "gang",           [REASON_INVALID_REQUEST] = "invalid-request",
-        [REASON_ISOLATION] = "isolation",
+        [REASON_ISOLATION] = "isolation", [REASON_QUOTA] = "quota",
     };
     return names[reason];
 }
