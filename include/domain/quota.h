@@ -3,7 +3,7 @@
 
 #include "base/hash.h"
 #include "base/list.h"
-#include "domain/dialect.h"
+#include "domain/request.h"
 
 /*
  * ResourceQuotas of what another system counts. The API server accepts limits.nvidia.com/gpumem
@@ -20,6 +20,8 @@
  */
 
 enum quota_resource { QUOTA_MEMORY, QUOTA_CORES, QUOTA_RESOURCES };
+/* "limits.nvidia.com/gpumem" */
+struct span quota_resource_name(enum quota_resource resource);
 
 /* On all cards of a pod: MiB, and percent of compute. */
 struct quota_amounts {
@@ -36,63 +38,44 @@ static inline bool quota_counts(const struct request *r)
 struct quota_amounts quota_amounts(const struct request *request, uint32_t cards,
                                    int64_t mib);
 
-/* An object ResourceQuota, with those members of spec.hard that begin with "limits.". */
+/* An object ResourceQuota: MiB and percent of spec.hard, or -1: not limited. */
 struct quota {
     struct object_meta meta;
-    bool
-        damaged; /* for the caller of quota_read: nothing of it can be read but its name */
-    struct quota_hard {
-        struct quota_hard *next;
-        struct span key, value; /* value: raw */
-    } * hard;
+    int64_t hard[QUOTA_RESOURCES];
 };
 void quota_read(struct jread *j, struct arena *a, struct quota *quota);
 
-/* The quotas of all namespaces, and what is used there. Read-only for others. */
+/* The quotas of all namespaces, and what is used there. Read-only for others, except `freed`. */
 struct quota_limit {
     struct quota_limit *next;
-    struct span name;              /* of the object */
-    int64_t hard[QUOTA_RESOURCES]; /* MiB, percent; -1: not limited */
-    uint64_t list;                 /* the last one that had it */
+    struct span name; /* of the object */
+    int64_t hard[QUOTA_RESOURCES];
+    uint64_t list; /* the last one that had it */
 };
 struct quota_namespace {
     struct list link;
     struct span name;
-    struct quota_limit *limits;                           /* NULL: none */
-    int64_t used[QUOTA_RESOURCES], seen[QUOTA_RESOURCES]; /* seen: by quotas_next_freed */
-    bool raised;            /* a limit was raised or deleted since */
-    struct list of_changed; /* its link there */
+    struct quota_limit *limits; /* NULL: none */
+    int64_t used[QUOTA_RESOURCES];
 };
 struct quotas {
-    const struct dialect *dialect;
     struct map by_name;
-    struct list namespaces, changed;
+    struct list namespaces;
+    bool
+        freed; /* set when pods that were rejected may fit: less is used, or a limit has changed */
 };
 
-/* `dialect` is borrowed, and says the names. `seed` keys the hash table. */
-void quotas_init(struct quotas *q, const struct dialect *dialect, uint64_t seed);
+/* `seed` keys the hash table. */
+void quotas_init(struct quotas *q, uint64_t seed);
 void quotas_fini(struct quotas *q);
-
-/* An object replaces that of its name. A damaged one allows nothing. `list`: for quotas_sweep. */
+/* An object replaces that of its name; one that limits nothing is as none. `list`: for
+ * quotas_sweep, which deletes those that the list lacked. */
 void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list);
-void quotas_deleted(struct quotas *q, struct span ns, struct span name);
-/* Deletes those that the list lacked. */
 void quotas_sweep(struct quotas *q, uint64_t list);
-
 /* So much more is used, or less with `sign` -1. */
 void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, int sign);
-
 /* May a pod of the namespace use so much more, if what it has already (`own`) is counted? False:
  * appends the reason, in the words of Kubernetes. Only resources that it asks for count, so a pod
  * can start where another resource is used up. */
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
                   struct quota_amounts own, struct buf *why);
-
-/* Appends the name of the resource, "limits.nvidia.com/gpumem", and returns the amount as a
- * ResourceQuota has it. */
-int64_t quotas_write(struct buf *out, const struct quotas *q,
-                     enum quota_resource resource, int64_t amount);
-
-/* The next namespace of which more is left than when it was last returned: pods that were rejected
- * may fit. False: there is none. The name lives until the next call. */
-bool quotas_next_freed(struct quotas *q, struct span *ns);

@@ -385,31 +385,25 @@ struct quota_amounts core_quota_amounts(const struct request *r,
     return quota_amounts(r, r->cards, mib);
 }
 
-int core_quota_allow(const struct core *core, struct step_time now, struct span ns,
-                     struct quota_amounts asked, struct quota_amounts own,
-                     struct err *err)
-{
-    cleanup_buf struct buf why = {0};
-    if (core_quotas_ready(core, now, err))
-        return -1;
-    if (!core->settings.quotas ||
-        quotas_allow(ledger_quotas(core->ledger), ns, asked, own, &why))
-        return 0;
-    return err_set(err, ERR_CONFLICT, "%s", why.p);
-}
-
 int core_quota_check(const struct core *core, struct step_time now, struct span ns,
                      struct span uid, const struct request *r,
                      const struct ledger_node *node, uint64_t cards, struct err *err)
 {
-    const struct ledger_reservation *own = ledger_reservation_find(core->ledger, uid);
+    cleanup_buf struct buf why = {0};
+    struct quota_amounts own = {0};
+    const struct ledger_reservation *reserved =
+        ledger_reservation_find(core->ledger, uid);
     if (!quota_counts(r))
         return 0;
-    return core_quota_allow(
-        core, now, ns, core_quota_amounts(r, node, cards),
-        own ? ledger_quota_amounts(own->request, own->shares, own->n_shares)
-            : (struct quota_amounts){0},
-        err);
+    if (core_quotas_ready(core, now, err))
+        return -1;
+    if (reserved)
+        own =
+            ledger_quota_amounts(reserved->request, reserved->shares, reserved->n_shares);
+    return quotas_allow(ledger_quotas(core->ledger), ns,
+                        core_quota_amounts(r, node, cards), own, &why)
+               ? 0
+               : err_set(err, ERR_CONFLICT, "%s", why.p);
 }
 
 int core_current(const struct core *core, struct step_time now, int64_t *since_ns,

@@ -195,7 +195,7 @@ struct core {
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
     struct reflector reflectors[CORE_ALL_KINDS];
-    bool quotas_listed; /* anew: pods wait for that */
+    int64_t quotas_woken_ms; /* when pods were last retried because of quotas */
     struct map bind_ops_by_uid;
     struct list bind_ops; /* newest first */
     struct core_gangs gangs;
@@ -268,10 +268,6 @@ int64_t core_sync_due(const struct core *core);
 /* What a request takes of these cards of the node in a quota; `node` NULL: of any. */
 struct quota_amounts core_quota_amounts(const struct request *r,
                                         const struct ledger_node *node, uint64_t cards);
-/* May pods of the namespace use that, when `own` is free? -1 with the reason. */
-int core_quota_allow(const struct core *core, struct step_time now, struct span ns,
-                     struct quota_amounts asked, struct quota_amounts own,
-                     struct err *err);
 
 /* The state of a pod, as a list, watch or GET shows it. */
 enum core_pod_source {

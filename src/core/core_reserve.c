@@ -174,20 +174,22 @@ static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t un
 }
 
 /* Do the quotas of the namespace allow what all that were placed take? The others have theirs. */
-static int check_quotas(struct step *s, const struct gang_verdict *v, struct err *err)
+static bool is_allowed(const struct step *s, const struct gang_verdict *v,
+                       struct buf *why)
 {
     struct quota_amounts sum = {0};
-    bool counts = false;
     for (size_t i = 0; i < v->n_members; i++) {
         const struct gang_plan_member *m = &v->members[i];
         struct quota_amounts more = core_quota_amounts(m->request, m->node, m->cards);
-        counts |= m->placed && quota_counts(m->request);
-        for (int k = 0; k < QUOTA_RESOURCES; k++)
-            sum.of[k] += m->placed ? more.of[k] : 0;
+        for (int k = 0; m->placed && k < QUOTA_RESOURCES; k++)
+            sum.of[k] += more.of[k];
     }
-    return counts ? core_quota_allow(s->core, s->now, s->in->ns, sum,
-                                     (struct quota_amounts){0}, err)
-                  : 0;
+    buf_printf(why, "gang %.*s: ", SPAN_ARG(s->in->gang->name));
+    if (!quotas_allow(ledger_quotas(s->core->ledger), s->in->ns, sum,
+                      (struct quota_amounts){0}, why))
+        return false;
+    buf_clear(why);
+    return true;
 }
 
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
@@ -242,10 +244,8 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
         if ((other = ledger_reservation_find(l, m->pod->uid)))
             step_due(&until_ms, other->until_ms);
-    struct err err;
-    if (v.fits && check_quotas(s, &v, &err)) {
+    if (v.fits && !is_allowed(s, &v, why)) {
         core_gang_lost(s, gang, "a quota does not allow it to start");
-        buf_printf(why, "gang %.*s: %s", SPAN_ARG(in->gang->name), err.msg);
         return CORE_RESERVE_GANG_REJECTED;
     }
     /* Also without this one? */

@@ -651,11 +651,11 @@ void core_sync_object(struct step *s)
         }
     } else if (in->kind == CORE_PODS) {
         core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
-    } else if (in->kind == CORE_QUOTAS && in->deleted) {
-        quotas_deleted(ledger_quotas(s->core->ledger), in->quota->meta.ns,
-                       in->quota->meta.name);
     } else if (in->kind == CORE_QUOTAS) {
-        quotas_seen(ledger_quotas(s->core->ledger), in->quota, in->run);
+        struct quota quota = *in->quota;
+        for (int k = 0; in->deleted && k < QUOTA_RESOURCES; k++)
+            quota.hard[k] = -1;
+        quotas_seen(ledger_quotas(s->core->ledger), &quota, in->run);
     } else if (object_node(in).n) {
         struct wakeup_fits before = core_wakeup_before(s, object_node(in));
         apply_object(s, in, object_node(in));
@@ -686,7 +686,6 @@ static void listed(struct step *s, const struct reflector *r)
         quotas_sweep(ledger_quotas(s->core->ledger), r->run);
     else
         sweep_objects(s, ledger_kinds[kind], r->run);
-    s->core->quotas_listed |= kind == CORE_QUOTAS;
     if (kind == CORE_SCVS || kind == CORE_LEASES)
         drop_heartbeats(s->core, false);
     if (kind != CORE_LEASES)

@@ -257,37 +257,28 @@ void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
     }
 }
 
-/* The pending pods of the namespace (of all, if it is empty) that its quotas allow. */
-static void wake_namespace(struct step *s, struct span ns)
-{
-    struct core *core = s->core;
-    const struct requests *all = ledger_requests(core->ledger);
-    bool *due = arena_zalloc(&core->scratch, all->n_classes * sizeof *due);
-    for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
-         pod = pod->next) {
-        if ((ns.n && !span_eq(pod->ns, ns)) || !quota_counts(pod->request) ||
-            core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,
-                             NULL))
-            continue;
-        for (size_t i = 0; i < all->n_classes; i++)
-            due[i] |= request_equal(pod->request, all->classes[i].request);
-    }
-    for (size_t i = 0; i < all->n_classes; i++)
-        if (due[i])
-            begin_classes(core, i, i + 1);
-}
-
+/* Pods that their quotas allow: kube-scheduler does not know when these have something left. */
 static void wake_for_quotas(struct step *s)
 {
-    struct quotas *quotas = ledger_quotas(s->core->ledger);
-    bool all = s->core->quotas_listed;
-    struct span ns;
-    s->core->quotas_listed = false;
-    if (all && s->core->wakeups_begun)
-        wake_namespace(s, (struct span){0});
-    while (quotas_next_freed(quotas, &ns))
-        if (s->core->wakeups_begun && !all)
-            wake_namespace(s, ns);
+    struct core *core = s->core;
+    struct quotas *quotas = ledger_quotas(core->ledger);
+    const struct requests *all = ledger_requests(core->ledger);
+    const size_t n = all->n_classes;
+    bool *due = arena_zalloc(&core->scratch, n * sizeof *due);
+    if (!quotas->freed ||
+        s->now.mono_ms < core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS)
+        return;
+    quotas->freed = false;
+    core->quotas_woken_ms = s->now.mono_ms;
+    for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
+         pod = pod->next)
+        for (size_t i = 0; i < n && quota_counts(pod->request); i++)
+            due[i] |= request_equal(pod->request, all->classes[i].request) &&
+                      !core_quota_check(core, s->now, pod->ns, pod->uid, pod->request,
+                                        NULL, 0, NULL);
+    for (size_t i = 0; i < n && core->wakeups_begun; i++)
+        if (due[i])
+            begin_classes(core, i, i + 1);
 }
 
 /* Of many classes, the last ones come first: a class that replaces a removed one comes from
@@ -400,9 +391,9 @@ bool core_wakeup_answered(struct step *s)
 
 int64_t core_wakeup_due(const struct core *core)
 {
-    bool now = (core->wakeups_begun && core->wakeup_classes) ||
-               !list_is_empty(&ledger_quotas(core->ledger)->changed);
-    int64_t due = now ? INT64_MIN : INT64_MAX;
+    int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
+    if (ledger_quotas(core->ledger)->freed)
+        step_due(&due, core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS);
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         int64_t at = wakeup->due     ? INT64_MIN

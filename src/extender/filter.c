@@ -128,43 +128,19 @@ static bool judge_template(const struct verb_call *call, const struct filter_mod
     return fit == FIT_YES;
 }
 
-static void read_quotas(const struct verb_call *call, struct filter_result *r)
+/* Why the quotas of its namespace do not allow the pod on a node where it fits; NULL: they do. A
+ * percentage is of the card that it gets there. */
+static const char *over_quota(const struct verb_call *call, struct filter_result *r,
+                              const struct ledger_node *node)
 {
     const struct verb_args *args = &call->work->args;
-    const struct quotas *quotas = core_quotas(r->core);
-    const struct quota_namespace *n = quotas && quota_counts(&args->request)
-                                          ? map_get(&quotas->by_name, args->pod.meta.ns)
-                                          : NULL;
+    uint64_t cards;
     struct err why;
-    r->limited = n && n->limits;
-    if (core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
-                         NULL, 0, &why))
-        r->quota = arena_copy(&call->work->arena, span_of(why.msg)).p;
-}
-
-/* Do the quotas of its namespace not allow the pod on the node? Then that is rejected, as one where
- * evictions do not help. What a part of a card is says the card that it gets there, or could. */
-static bool exceeds_quota(const struct verb_call *call, const struct filter_mode *mode,
-                          struct filter_result *r, const struct verb_candidate *c,
-                          const struct ledger_node *node)
-{
-    struct verb_work *w = call->work;
-    const struct verb_args *args = &w->args;
-    const struct request *request = &args->request;
-    uint64_t cards = 0;
-    struct err why;
-    if (!r->quota && (!r->limited || !node))
-        return false;
-    if (!r->quota && !select_bind(node, &r->pod, &cards))
-        for (uint32_t i = 0, n = 0; i < node->n_cards && n < request->cards; i++)
-            if (select_card_could_fit(&node->cards[i], request) && ++n)
-                cards |= UINT64_C(1) << i;
-    if (!r->quota && !core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
-                                       request, node, cards, &why))
-        return false;
-    r->gang = r->quota ?: arena_copy(&w->arena, span_of(why.msg)).p;
-    reject(call, mode, r, c, true, REASON_QUOTA, r->gang);
-    return true;
+    if (!r->limited || !node || !select_bind(node, &r->pod, &cards) ||
+        !core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
+                          node, cards, &why))
+        return NULL;
+    return r->gang = arena_copy(&call->work->arena, span_of(why.msg)).p;
 }
 
 /* Does the pod fit on the node (NULL: unknown)? If not, the node is rejected. */
@@ -217,8 +193,9 @@ static bool judge_pod(const struct verb_call *call, const struct filter_mode *mo
                       struct filter_result *r, const struct verb_candidate *c)
 {
     const struct verb_args *args = &call->work->args;
-    if (args->invalid.code != ERR_NONE) {
-        reject(call, mode, r, c, true, REASON_INVALID_REQUEST, args->invalid.msg);
+    if (args->invalid.code != ERR_NONE || r->quota) {
+        reject(call, mode, r, c, true, r->quota ? REASON_QUOTA : REASON_INVALID_REQUEST,
+               r->quota ?: args->invalid.msg);
         return false;
     }
     if (!r->promised || args->request.kind == REQUEST_NONE ||
@@ -240,7 +217,7 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
                        struct filter_result *r, size_t i, size_t end)
 {
     const struct verb_args *args = &call->work->args;
-    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request),
+    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request) && !r->quota,
          scored = mode->is.answer == FILTER_BEST;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];
@@ -253,11 +230,12 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
         }
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
-            if (by_ledger && exceeds_quota(call, mode, r, c, nodes[k]))
-                continue;
             bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
                                   : judge_pod(call, mode, r, c);
-            if (fits && mode->reject_all) {
+            const char *quota = fits && by_ledger ? over_quota(call, r, nodes[k]) : NULL;
+            if (quota) {
+                reject(call, mode, r, c, true, REASON_QUOTA, quota);
+            } else if (fits && mode->reject_all) {
                 reject(call, mode, r, c, false, REASON_GANG, mode->reject_all);
             } else if (fits) {
                 fitting[r->n_fitting - first] = nodes[k];
@@ -304,14 +282,20 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
         end = part_end(args, i);
         r->core = core_driver_read(driver);
         r->ledger = core_ledger(r->core);
-        if (i == 0)
-            read_quotas(call, r);
         if (i == 0 && mode->is.answer == FILTER_BEST)
             verb_score_begin(call, &r->run, r->ledger);
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
         r->promised = known ? known->node : NULL;
         r->is_bound = known && known->final;
         r->has_promise |= r->promised != NULL;
+        struct err why;
+        const struct quotas *quotas = core_quotas(r->core);
+        r->limited = quotas && quota_counts(&args->request) &&
+                     map_get(&quotas->by_name, args->pod.meta.ns);
+        if (!r->promised && !r->quota &&
+            core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
+                             &args->request, NULL, 0, &why))
+            r->gang = r->quota = arena_copy(&w->arena, span_of(why.msg)).p;
         judge_some(call, mode, r, i, end);
         core_driver_read_end(driver);
         status = verb_charge(call, 0);

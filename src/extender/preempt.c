@@ -176,6 +176,7 @@ static const struct verb_body candidates = {
 
 struct preempt {
     const struct verb_args *args;
+    const struct core *core;
     const struct ledger *ledger;
     struct arena *arena;
     struct buf *reply;
@@ -244,7 +245,9 @@ static bool choose(const struct preempt *p, const struct target *t,
      * to know of pods without a promise is that there are some. */
     if (unknown)
         leaving[n++] = (struct span){0};
-    return preempt_select(&ask, node, leaving, n, p->arena, more);
+    return preempt_select(&ask, node, leaving, n, p->arena, more) &&
+           !core_quota_check(p->core, core_driver_now(), args->pod.meta.ns, ask.pod.uid,
+                             &args->request, node, more->cards, NULL);
 }
 
 static void answer(const struct preempt *p, const struct target *t)
@@ -274,9 +277,9 @@ static unsigned answer_all(struct verb_call *call, const struct targets *targets
     size_t i = 0;
     buf_adds(p.reply, "{\"NodeNameToMetaVictims\":{");
     do {
-        const struct core *core = core_driver_read(driver);
-        int rc = core_ready(core, core_driver_now(), &err);
-        p.ledger = core_ledger(core);
+        p.core = core_driver_read(driver);
+        int rc = core_ready(p.core, core_driver_now(), &err);
+        p.ledger = core_ledger(p.core);
         if (!rc && i < targets->n)
             answer(&p, &targets->all[i]);
         core_driver_read_end(driver);

@@ -347,3 +347,80 @@ TEST(pods_are_retried_when_their_quota_allows_them)
     rig_pass(2000);
     ck_assert_int_gt(rig_count(CORE_CALL_WAKEUP), 0);
 }
+
+/* Requests in our own words, which Kubernetes' own quotas count, and pods of other namespaces. */
+TEST(other_pods_are_free)
+{
+    start(GPUMEM(1000));
+    rig_pending("m", 8000);
+    ck_assert_ptr_nonnull(bind("m", "n1"));
+    ck_used(0, 0);
+    rig_see(rig_json("{'metadata':{'namespace':'other','name':'pod-o','uid':'o',"
+                     "'annotations':{'gpushare/memory':'8000Mi'}},'spec':{'containers':[{"
+                     "'resources':{'limits':{'aliyun.com/gpu-share':'1'}}}]}}"));
+    rig_step((struct core_input){.type = CORE_BIND,
+                                 .token = 1,
+                                 .ns = SPAN("other"),
+                                 .name = SPAN("pod-o"),
+                                 .uid = SPAN("o"),
+                                 .node_name = SPAN("n2")});
+    ck_count(CORE_CALL_BIND, 1);
+}
+
+/* All members together are within the quota, or none is reserved for. */
+TEST(a_gang_starts_within_the_quota_or_not_at_all)
+{
+    const struct span nodes[] = {SPAN("n1"), SPAN("n2")};
+    for (int enough = 0; enough < 2; enough++) {
+        start(enough ? GPUMEM(12000) : GPUMEM(11999));
+        struct pod p[3];
+        for (int i = 0; i < 3; i++) {
+            const char uid[] = {(char)('a' + i), 0};
+            p[i] =
+                rig_json("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
+                         "'labels':{'scheduling.x-k8s.io/pod-group':'g'},'annotations':{"
+                         "'gpushare/memory':'4000Mi'}},'spec':{'containers':[{'name':'c',"
+                         "'resources':{'limits':{'aliyun.com/gpu-share':'1'}}}]}}",
+                         uid, uid);
+            rig_see(p[i]);
+        }
+        struct core_output o = rig_reserve(p[0], nodes, 2);
+        ck_reserved(enough ? 3 : 0);
+        ck_used(enough ? 12000 : 0, 0);
+        ck_assert_int_eq(o.reserve,
+                         enough ? CORE_RESERVE_DONE : CORE_RESERVE_GANG_REJECTED);
+        if (!enough)
+            ck_assert_str_eq(o.text, "gang g: exceeded quota: q, requested: "
+                                     "limits.nvidia.com/gpumem=12000, used: "
+                                     "limits.nvidia.com/gpumem=0, limited: "
+                                     "limits.nvidia.com/gpumem=11999");
+    }
+}
+
+/* Nobody is evicted for a pod that its quota does not allow afterwards. */
+TEST(a_quota_allows_no_layout_preemption)
+{
+    const struct span nodes[] = {SPAN("n2")};
+    for (int allowed = 0; allowed < 2; allowed++) {
+        rig_new((struct core_settings){.quotas = true, .preempt_after_ms = 1000});
+        rig_lead();
+        rig_cards("n2", 1, MIB);
+        rig_node(object_node(&r.arena,
+                             rig_text("{'metadata':{'name':'n2'},'status':{'capacity':{"
+                                      "'aliyun.com/gpu-count':'1','aliyun.com/gpu-mem':"
+                                      "'99','aliyun.com/gpu-core.percentage':'100',"
+                                      "'aliyun.com/gpu-share':'20'}}}")));
+        quota_event("q", allowed ? GPUMEM(12000) : GPUMEM(11999), false);
+        rig_list_end(CORE_QUOTAS);
+        rig_pending("victim", 10000);
+        rig_bind(1, "victim", "n2");
+        rig_end(CORE_CALL_BIND, ERR_NONE);
+        struct pod a = pending("a", 1, "12000Mi");
+        a.priority = 10;
+        rig_see(a);
+        rig_step((struct core_input){
+            .type = CORE_REJECTED, .uid = SPAN("a"), .nodes = nodes, .n_nodes = 1});
+        rig_pass(5000);
+        ck_count(CORE_CALL_NOMINATE, allowed);
+    }
+}

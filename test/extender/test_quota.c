@@ -147,6 +147,26 @@ TEST(a_percentage_counts_by_the_node)
     end();
 }
 
+/* kube-scheduler proposes a pod without GPU as victim. */
+TEST(no_pod_is_evicted_for_one_beyond_the_quota)
+{
+    static const char *const amounts[] = {"9001Mi", "9000Mi"};
+    begin(quota_of(9000), 1);
+    for (size_t i = 0; i < ARRAY_LEN(amounts); i++) {
+        cleanup_buf struct buf reply = {0};
+        json_t *pod = pod_of("a", amounts[i]);
+        cleanup_free char *text = json_dumps(pod, JSON_COMPACT);
+        cleanup_free char *body =
+            xasprintf("{\"Pod\":%s,\"NodeNameToMetaVictims\":{\"n1\":{\"Pods\":[{\"UID\":"
+                      "\"v\"}],\"NumPDBViolations\":0}}}",
+                      text);
+        json_decref(pod);
+        ck_assert_uint_eq(rig_call(preempt_answer, v, span_of(body), &reply), 200);
+        ck_assert_int_eq(strstr(reply.p, "\"n1\"") != NULL, i);
+    }
+    end();
+}
+
 static const char *metrics(struct buf *out)
 {
     const struct metrics_source source = {.driver = rig.driver, .counters = counters};
