@@ -131,13 +131,17 @@ struct dialect_promise {
     struct dialect_share {
         struct span uuid;
         int64_t mib, cores;
-        struct container_sum sums[2]; /* of both */
+        int64_t
+            percent; /* of the card's memory, by the limits: at least this much counts */
+        int64_t slots;                /* containers that have it at once */
+        struct container_sum sums[4]; /* of these */
     } shares[REQUEST_MAX_CARDS];
     size_t n; /* 0: none */
 };
 
-/* Reads the annotations of a pod on `node`, after dialect_request. -1: they exist and cannot be
- * read, or contradict the node or the containers. The pod may then use any card: count it on all
- * cards of its node, as one with a UUID that no card of the node has. */
+/* Reads the annotations of a pod on `node`, after dialect_request. What the limits ask for counts if
+ * it is more, because tenants can edit annotations. -1: they exist and cannot be read, or contradict
+ * the node or the containers. The pod may then use any card: count it on all cards of its node, as
+ * one with a UUID that no card of the node has. */
 int dialect_promise(const struct dialect_pod *pod, struct span node,
                     struct dialect_promise *promise, struct err *err);

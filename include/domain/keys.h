@@ -63,6 +63,9 @@
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"
 #define KEY_UNHEALTHY_DATA      "gpus"
 
+/* ConfigMap of that namespace: HAMi's annotations count on pods bound until its creation. */
+#define KEY_TAKEOVER "gpushare-takeover-hami"
+
 /* Annotation of a pod: how its promise is enforced in its containers. */
 #define KEY_ISOLATION "gpushare/isolation"
 #define KEY_PRELOAD   "LD_PRELOAD" /* variable of the dynamic linker */

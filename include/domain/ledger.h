@@ -60,12 +60,13 @@ struct ledger_settings {
     bool require_node; /* an Scv without a Node belongs to a deleted node; false: Nodes
                           are not watched */
     bool clock_exact, number_shares, ignore_links; /* of struct request_rules */
+    const struct dialect *dialect;
 };
 
 static inline struct request_rules ledger_rules(const struct ledger_settings *s)
 {
     return (struct request_rules){s->unit_mib, s->clock_exact, s->number_shares,
-                                  s->ignore_links};
+                                  s->ignore_links, s->dialect};
 }
 
 /* May a card get new pods, and if not, why? */
@@ -207,8 +208,9 @@ _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
 /* Part of a promise: memory on one card. */
 struct ledger_share {
     int32_t card;
-    int8_t on;   /* position of the card where it counts on its node; -1: missing */
-    int64_t mib; /* in the unit of the ledger */
+    int8_t on; /* position of the card where it counts on its node; -1: missing */
+    uint8_t percent, core; /* taken over, whose card is -1: as in struct promise_share */
+    int64_t mib;           /* in the unit of the ledger */
     /* As in the annotations (promise_unit_mib). */
     int32_t unit_mib, card_units;
     struct span uuid; /* empty: unknown */

@@ -91,12 +91,16 @@ struct pod_gang {
     struct span kueue_total, old_minimum, minimum; /* numbers of members */
 };
 
+struct dialect_pod;
+
 struct pod {
     struct object_meta meta;
     struct span node;           /* spec.nodeName; empty: not bound */
     struct span nominated_node; /* status.nominatedNodeName */
     struct span scheduler;      /* spec.schedulerName */
     enum pod_phase phase;
+    int64_t
+        bound_s; /* when it was bound, since 1970: its condition PodScheduled; 0: unknown */
     int64_t priority;
     struct resources requests; /* of CPU and memory, as kube-scheduler counts them */
 
@@ -123,6 +127,8 @@ struct pod {
     bool prefers; /* has preferences among the nodes that can take it: preferred affinity,
                      or topology spread with ScheduleAnyway */
     struct pod_gang gang;
+    struct dialect_pod
+        *hami; /* domain/dialect.h; NULL: no container has nvidia.com/gpu */
 };
 
 /* Reads a Pod. */

@@ -94,6 +94,7 @@ struct request_rules {
     bool number_shares; /* scv/number without scv/memory: so many healthy cards without
                            a reservation, as for Yoda; else whole cards */
     bool ignore_links;  /* as if each pod had gpushare/topology: none */
+    const struct dialect *dialect; /* read as well; NULL: none */
 };
 
 /* The part of an app container or sidecar, for the allocation annotation. */

@@ -144,6 +144,10 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
                  "card of the node\n");
         return;
     }
+    if (p->pod->shares[0].card < 0) {
+        buf_adds(p->out, "  promised by hami.io/vgpu-devices-allocated\n");
+        return;
+    }
     table_text(p->out, "  annotation %s \"%.*s\", %s",
                object->idx.p ? KEY_MEM_IDX : KEY_ALLOCATION,
                SPAN_ARG(object->idx.p ? object->idx : object->allocation),

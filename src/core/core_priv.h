@@ -207,6 +207,9 @@ struct core {
     struct heartbeats heartbeats;
     struct core_preempt preempt;
     struct holders holders;
+    /* Creation of the ConfigMap KEY_TAKEOVER; 0: there is none. The run that showed it. */
+    int64_t takeover_s;
+    uint64_t takeover_run;
     bool units_compared;    /* log_units is done */
     size_t n_overcommitted; /* cards that were overcommitted after the last step */
     uint64_t overcommits;

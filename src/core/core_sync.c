@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/keys.h"
 #include "domain/promise.h"
 #include "placement/reason.h"
 
@@ -339,6 +340,8 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
             .mib = promise_share_mib(promise, i, entry->request, unit),
             .unit_mib = (int32_t)promise->unit_mib,
             .card_units = (int32_t)promise->shares[i].card_units,
+            .percent = promise->shares[i].percent,
+            .core = promise->shares[i].core,
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =
@@ -351,6 +354,36 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
     if (pod->phase != POD_PENDING)
         ledger_pod_running(core->ledger, entry, !core->reflectors[CORE_PODS].synced);
     core_wakeup_after(s, &before);
+}
+
+/*
+ * The end of a takeover: from the creation of the ConfigMap KEY_TAKEOVER on, another system's
+ * annotations are no promise of pods that were bound later, so that a tenant cannot block cards
+ * with them. The times of the ConfigMap and of the pod are the API server's, which nobody can
+ * write, all replicas read the same, and a restart changes neither. Without the ConfigMap, or a
+ * time, they are a promise.
+ */
+static void takeover_seen(struct step *s, const struct object_meta *map, bool deleted)
+{
+    struct core *core = s->core;
+    cleanup_buf struct buf time = {0};
+    int64_t before = core->takeover_s;
+    core->takeover_s = deleted ? 0 : map->created_s;
+    core->takeover_run = s->in->run;
+    if (core->takeover_s == before)
+        return;
+    clock_format_s(&time, core->takeover_s);
+    core_log(s, ERR_NONE, "ConfigMap " KEY_TAKEOVER ": annotations of HAMi count on %s%s",
+             core->takeover_s ? "pods that were bound until " : "all pods",
+             core->takeover_s ? time.p : "");
+}
+
+/* Is it certain that the pod was bound after that? */
+static bool is_bound_later(const struct core *core, const struct pod *pod)
+{
+    int64_t at_s =
+        pod->bound_s > pod->meta.created_s ? pod->bound_s : pod->meta.created_s;
+    return core->takeover_s && at_s > core->takeover_s;
 }
 
 /* What the state shows the pod to request and to have. */
@@ -369,9 +402,14 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
     bool bound = pod->node.n > 0;
     *o = (struct observed){0};
     if (bound) {
-        promise_of(pod, &core->scratch, &o->promise);
-        o->invalid = promise_of_bound(pod, &o->promise, &rules, &core->scratch,
-                                      &o->request, &o->why) != 0;
+        int bad = 0;
+        if (!rules.dialect ||
+            !promise_of_hami(pod, !is_bound_later(core, pod), &core->scratch, &o->promise,
+                             &bad, &o->why))
+            promise_of(pod, &core->scratch, &o->promise);
+        bad |= promise_of_bound(pod, &o->promise, &rules, &core->scratch, &o->request,
+                                &o->why);
+        o->invalid = bad;
     } else {
         o->invalid = request_of(pod, &rules, &core->scratch, &o->request, &o->why) != 0;
     }
@@ -535,6 +573,13 @@ void core_sync_start(struct step *s)
                         s->now.mono_ms + (kind == CORE_PODS ? PODS_WAIT_MS : 0));
 }
 
+/* Which annotations are a promise is known with the ConfigMaps. */
+static bool pods_wait(const struct core *core, int kind)
+{
+    return kind == CORE_PODS && core->settings.ledger.dialect &&
+           !core->settings.only_pods && !core->reflectors[CORE_CONFIGMAPS].synced;
+}
+
 void core_sync_tick(struct step *s)
 {
     struct core *core = s->core;
@@ -545,6 +590,8 @@ void core_sync_tick(struct step *s)
         reflector_relist(&core->reflectors[CORE_PODS], s->now.mono_ms);
     for (int kind = 0; kind < core_all_kinds(core); kind++) {
         struct reflector *r = &core->reflectors[kind];
+        if (pods_wait(core, kind))
+            continue;
         enum reflector_request request =
             reflector_tick(r, s->now.mono_ms, core->last_id + 1);
         if (request == REFLECTOR_WAIT)
@@ -572,7 +619,8 @@ int64_t core_sync_due(const struct core *core)
                   : is_proven(core, b) ? stale_at(core, b)
                                        : relist_at(core, b);
     for (int kind = 0; kind < core_all_kinds(core); kind++)
-        step_due(&due, reflector_due(&core->reflectors[kind]));
+        if (!pods_wait(core, kind))
+            step_due(&due, reflector_due(&core->reflectors[kind]));
     return due;
 }
 
@@ -656,6 +704,9 @@ void core_sync_object(struct step *s)
         for (int k = 0; in->deleted && k < QUOTA_RESOURCES; k++)
             quota.hard[k] = -1;
         quotas_seen(ledger_quotas(s->core->ledger), &quota, in->run);
+    } else if (in->kind == CORE_CONFIGMAPS &&
+               span_eq(in->unhealthy->meta.name, SPAN(KEY_TAKEOVER))) {
+        takeover_seen(s, &in->unhealthy->meta, in->deleted);
     } else if (object_node(in).n) {
         struct wakeup_fits before = core_wakeup_before(s, object_node(in));
         apply_object(s, in, object_node(in));
@@ -686,6 +737,8 @@ static void listed(struct step *s, const struct reflector *r)
         quotas_sweep(ledger_quotas(s->core->ledger), r->run);
     else
         sweep_objects(s, ledger_kinds[kind], r->run);
+    if (kind == CORE_CONFIGMAPS && s->core->takeover_run != r->run)
+        takeover_seen(s, NULL, true);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
         drop_heartbeats(s->core, false);
     if (kind != CORE_LEASES)

@@ -155,8 +155,10 @@ bool diagnosis_forged(struct buf *out, const struct ledger_pod *pod)
     if (!has_other_cards(pod->node, pod))
         return pod->differences != NULL;
     buf_adds(out, pod->differences ? "; the promise names " : "the promise names ");
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        write_card(out, i, pod->shares[i].card);
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        const struct card *card = ledger_share_card(pod->node, &pod->shares[i]);
+        write_card(out, i, card ? card->index : pod->shares[i].card);
+    }
     buf_adds(out, ", but the kubelet gave ");
     uint32_t n = 0;
     for (uint64_t left = pod->other_cards; left; left &= left - 1)
@@ -255,11 +257,11 @@ static void write_of_pod(struct buf *out, const struct ledger_node *node,
     } else if (d->kind == DRIFT_CARDLESS) {
         buf_adds(out, " is bound here without a card");
     } else {
-        buf_printf(out,
-                   " has a promise of %" PRId64 " MiB on GPU%" PRId32
-                   "%s%.*s, which the node does not have",
-                   d->is, d->share->card, d->share->uuid.n ? " " : "",
-                   SPAN_ARG(d->share->uuid));
+        buf_printf(out, " has a promise of %" PRId64 " MiB on ", d->is);
+        if (d->share->card >= 0)
+            buf_printf(out, "GPU%" PRId32 "%s", d->share->card,
+                       d->share->uuid.n ? " " : "");
+        buf_printf(out, "%.*s, which the node does not have", SPAN_ARG(d->share->uuid));
     }
 }
 

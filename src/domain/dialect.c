@@ -197,9 +197,14 @@ int dialect_admit(const struct dialect_pod *pod, const struct pod *object, bool 
                    SPAN_ARG(pod->d->limits[DIALECT_CARDS].key));
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t sum_most(const struct container_sum *sum)
 {
-    return sum->running > sum->peak ? sum->running : sum->peak;
+    return larger(sum->running, sum->peak);
 }
 
 int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t total_mib)
@@ -319,32 +324,35 @@ void dialect_write(struct buf *out, const struct dialect_pod *pod, int64_t usabl
 /* -- promises -- */
 
 /* "UUID,TYPE,MIB,PERCENT", and whatever follows. False when damaged, or of too many cards. */
-static bool add_share(struct span text, enum container_role role,
+static bool add_share(struct span text, const struct dialect_container *c,
                       struct dialect_promise *p)
 {
-    static const int64_t most[] = {INT32_MAX, REQUEST_CORE};
     struct span uuid = span_cut(&text, ',');
     struct dialect_share *s = p->shares;
+    int64_t amounts[4] = {0, 0, c->percent, 1};
     span_cut(&text, ',');
     while (s < p->shares + p->n && !span_eq(s->uuid, uuid))
         s++;
-    if (!uuid.n || s == p->shares + REQUEST_MAX_CARDS)
+    if (!uuid.n || s == p->shares + REQUEST_MAX_CARDS ||
+        !span_i64(span_cut(&text, ','), &amounts[0]) || amounts[0] < 1 ||
+        amounts[0] > INT32_MAX || !span_i64(span_cut(&text, ','), &amounts[1]) ||
+        amounts[1] < 0 || amounts[1] > REQUEST_CORE)
         return false;
     p->n += s == p->shares + p->n;
     s->uuid = uuid;
-    for (int i = 0; i < 2; i++) {
-        int64_t amount;
-        if (!span_i64(span_cut(&text, ','), &amount) || amount < !i || amount > most[i])
-            return false;
-        container_sum_add(&s->sums[i], role, amount);
-        *(i ? &s->cores : &s->mib) = sum_most(&s->sums[i]);
+    amounts[0] = larger(amounts[0], c->mib);
+    amounts[1] = larger(amounts[1], c->cores);
+    int64_t *const sums[] = {&s->mib, &s->cores, &s->percent, &s->slots};
+    for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
+        container_sum_add(&s->sums[i], c->role, amounts[i]);
+        *sums[i] = sum_most(&s->sums[i]);
     }
     return true;
 }
 
 /* Reads the next entry that is not empty: HAMi writes one for a container without a card only
  * where cards are registered without a model. False unless it has so many cards. */
-static bool add_entry(struct span *rest, uint32_t cards, enum container_role role,
+static bool add_entry(struct span *rest, const struct dialect_container *c,
                       struct dialect_promise *p)
 {
     struct span entry = {0};
@@ -352,9 +360,9 @@ static bool add_entry(struct span *rest, uint32_t cards, enum container_role rol
     while (rest->p && !entry.n)
         entry = span_cut(rest, ';');
     for (; entry.n; n++)
-        if (!add_share(span_cut(&entry, ':'), role, p))
+        if (!add_share(span_cut(&entry, ':'), c, p))
             return false;
-    return n == cards;
+    return n == c->cards;
 }
 
 int dialect_promise(const struct dialect_pod *pod, struct span node,
@@ -368,8 +376,8 @@ int dialect_promise(const struct dialect_pod *pod, struct span node,
     for (int apps = 0; apps < 2; apps++) /* init containers first */
         EACH_CONTAINER(c, pod)
     if (c->cards && (c->role == CONTAINER_APP) == apps)
-        good = good && add_entry(&rest, c->cards, c->role, p);
-    if (good && add_entry(&rest, 0, CONTAINER_APP, p))
+        good = good && add_entry(&rest, c, p);
+    if (good && add_entry(&rest, &(struct dialect_container){0}, p))
         return 0;
     p->n = 0;
     return err_set(err, ERR_INVALID,

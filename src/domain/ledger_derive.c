@@ -173,6 +173,10 @@ static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
     if (r->kind == REQUEST_CARDS || (r->percent && !mib) ||
         (r->recorded && r->by_label && mib > card->total_mib))
         return card->total_mib;
+    if (share && share->card < 0) { /* HAMi's total has what the driver keeps, and more */
+        int64_t least = card->total_mib * share->percent / 100;
+        return quantity_at_most(mib > least ? mib : least, card->total_mib);
+    }
     if (!unit || unit == own)
         return mib;
     if (__builtin_mul_overflow(mib / own, unit, &mib))
@@ -221,9 +225,13 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
     if (is_full(pod, card))
         return request_full_core(r);
     /* If the annotations name another number of cards, any of them may have all of it. */
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (ledger_share_card(pod->node, &pod->shares[i]) == card)
-            sum += pod->n_shares == r->cards ? r->core : request_full_core(r);
+    ARRAY_EACH_ITEM(const struct ledger_share, share, pod->shares, pod->n_shares)
+    {
+        if (ledger_share_card(pod->node, share) == card)
+            sum += share->card < 0             ? (r->core ? share->core : 0)
+                   : pod->n_shares == r->cards ? r->core
+                                               : request_full_core(r);
+    }
     return sum;
 }
 
@@ -245,7 +253,16 @@ uint64_t ledger_listed_cards(const struct ledger_node *node, const struct ledger
 static bool names_missing_card(const struct ledger_pod *pod)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].uuid.n)
+        if (pod->shares[i].uuid.n && pod->shares[i].card >= 0)
+            return true;
+    return false;
+}
+
+/* HAMi gives what has no UUID of a card of ours, too, such as instances. */
+static bool names_unknown_card(const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        if (pod->shares[i].card < 0 && pod->shares[i].on < 0)
             return true;
     return false;
 }
@@ -264,7 +281,8 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
         return 0;
     if (pod->request->by_label && !named && !MUTANT(labeled_cardless_everywhere))
         return 0;
-    if (named || names_missing_card(pod) || (listed && pod->running))
+    if (!names_unknown_card(pod) &&
+        (named || names_missing_card(pod) || (listed && pod->running)))
         return memory && named & ~listed && !MUTANT(part_of_fewer_cards)
                    ? listed
                    : listed & ~named;

@@ -7,7 +7,9 @@
 #include "base/jwrite.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/dialect.h"
 #include "domain/keys.h"
+#include "domain/quantity.h"
 
 enum {
     INDEX_MAX = 65535,
@@ -143,6 +145,46 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
     return promise->n > 0;
 }
 
+bool promise_of_hami(const struct pod *pod, bool counts, struct arena *a,
+                     struct promise *promise, int *bad, struct err *err)
+{
+    struct dialect_promise hami = {0};
+    struct dialect_pod *words = pod->hami;
+    struct limits ours = limits_of(pod);
+    *bad = 0;
+    if (!words || pod->idx.p || pod->allocation.p || ours.mem || ours.cards || ours.slots)
+        return false;
+    bool limited = false, asks = false;
+    *bad = dialect_request(words, err);
+    for (const struct dialect_container *c = words->containers; c; c = c->next) {
+        asks |= *bad || c->cards;
+        for (int k = DIALECT_CARDS + 1; k < DIALECT_LIMITS; k++)
+            limited |= c->limits[k].p != NULL;
+    }
+    counts = counts && words->notes[DIALECT_NODE].p && words->notes[DIALECT_ALLOCATED].p;
+    if (!asks || !(counts || limited))
+        return false;
+    if (!*bad && counts)
+        *bad = dialect_promise(words, pod->node, &hami, err);
+    *promise = (struct promise){
+        .taken_over = true, .n = hami.n, .units = -1, .unit_mib = -1, .card_mib = -1};
+    promise->shares = arena_zalloc(a, hami.n * sizeof *promise->shares);
+    for (size_t i = 0; i < hami.n; i++) {
+        const struct dialect_share *from = &hami.shares[i];
+        promise->shares[i] = (struct promise_share){
+            .card = -1,
+            .units = -1,
+            .uuid = from->uuid,
+            .mib = from->mib,
+            .percent = (uint8_t)quantity_at_most(from->percent, 100),
+            .core = (uint8_t)quantity_at_most(from->cores, REQUEST_CORE),
+        };
+        if (from->slots > promise->slots)
+            promise->slots = (uint32_t)from->slots;
+    }
+    return true;
+}
+
 bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
                           struct promise *promise)
 {
@@ -187,6 +229,8 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
                           const struct request *request, int64_t unit_mib)
 {
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
+    if (p->taken_over)
+        return p->shares[i].mib;
     unit_mib = request->slots ? 1 : unit_mib;
     int64_t all = request->mib_per_card * request->cards;
     if (request->kind != REQUEST_MEMORY) /* whole cards: the ledger knows their size */
@@ -299,10 +343,33 @@ static void settle_by_record(struct request *r, const struct promise *p, bool in
     r->recorded = mib > 0 && mib != now;
 }
 
+/* Without shares, all of any card. */
+static void take_over(const struct promise *p, struct request *r)
+{
+    *r = (struct request){.kind = REQUEST_MEMORY,
+                          .cards = p->n ? (uint32_t)p->n : 1,
+                          .slots = p->n ? p->slots : 1,
+                          .percent = p->n ? 0 : 100};
+    for (size_t i = 0; i < p->n; i++) {
+        const struct promise_share *share = &p->shares[i];
+        if (share->mib > r->mib_per_card)
+            r->mib_per_card = share->mib;
+        r->core = share->core > r->core ? share->core : r->core;
+    }
+    if (r->core == REQUEST_CORE) {
+        r->kind = REQUEST_CARDS;
+        r->mib_per_card = r->core = 0;
+    }
+}
+
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
                      const struct request_rules *rules, struct arena *a,
                      struct request *request, struct err *err)
 {
+    if (promise->taken_over) {
+        take_over(promise, request);
+        return 0;
+    }
     struct limits limits = limits_of(pod);
     bool by_label = !limits_any(&limits);
     struct pod labels = *pod;
@@ -364,6 +431,12 @@ void promise_differences(struct buf *out, const struct pod *pod, const struct pr
                          const struct request *r, bool invalid, int64_t unit_mib)
 {
     int64_t units = p->allocated ? promise_allocated_units(p) : p->units;
+    if (p->taken_over && invalid)
+        buf_adds(out,
+                 "the annotations of HAMi cannot be read or contradict the pod, which "
+                 "counts on every card of its node");
+    if (p->taken_over)
+        return;
     bool nothing = r->kind == REQUEST_NONE;
     /* gpushare/card-memory means nothing beside limits. */
     bool by_label = r->recorded || nothing || r->by_label;

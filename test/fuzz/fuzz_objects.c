@@ -37,8 +37,14 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     if (!pod->meta.uid.n)
         return;
     if (pod->node.n) {
-        promise_of(pod, a, &promise);
+        int unreadable = 0;
+        bool hami = promise_of_hami(pod, true, a, &promise, &unreadable, &err);
+        if (!hami)
+            promise_of(pod, a, &promise);
         bad = promise_of_bound(pod, &promise, &rules, a, &request, &err);
+        fuzz_fail_if(hami && (limits_of(pod).mem || request.kind == REQUEST_DEVICES ||
+                              request.kind == REQUEST_NONE || (unreadable && promise.n)),
+                     "a pod of HAMi with two promises, or none");
     }
     struct ledger_pod *p = ledger_pod_add(l, pod, &request, bad ? err.msg : NULL);
     if (promise.n) {
@@ -48,6 +54,8 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
             shares[i].card = promise.shares[i].card;
             shares[i].uuid = promise.shares[i].uuid;
             shares[i].mib = promise_share_mib(&promise, i, &request, 1024);
+            shares[i].percent = promise.shares[i].percent;
+            shares[i].core = promise.shares[i].core;
             fuzz_fail_if(shares[i].mib < 0, "a negative share");
             sum += shares[i].mib;
         }
