@@ -91,10 +91,9 @@ struct pod_gang {
     struct span kueue_total, old_minimum, minimum; /* numbers of members */
 };
 
-struct dialect_pod;
-
 struct pod {
     struct object_meta meta;
+    struct span object;         /* its JSON */
     struct span node;           /* spec.nodeName; empty: not bound */
     struct span nominated_node; /* status.nominatedNodeName */
     struct span scheduler;      /* spec.schedulerName */

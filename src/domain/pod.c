@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "domain/dialect.h"
 #include "domain/fields.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
@@ -610,9 +609,11 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
     struct field_reader reader = {.j = j, .a = a};
     struct reading r = {.pod = {.phase = POD_PENDING}};
-    struct jread again = *j;
+    jread_peek(j); /* moves to the first byte of the object */
+    const char *start = j->data + j->pos;
     fields_read(&reader, "pod", pod_fields, &r);
     *pod = r.pod;
+    pod->object = (struct span){start, (size_t)(j->data + j->pos - start)};
     pod->phase = phase_of(r.phase);
     pod->bound_s = r.requests.bound_s;
     pod->never_preempts = span_eq(r.preemption_policy, SPAN("Never"));
@@ -620,10 +621,6 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
         struct pod_container *c = &pod->containers[i];
         if (c->role == CONTAINER_SIDECAR)
             c->index += r.apps;
-        if (c->devices.p && !pod->hami) {
-            pod->hami = arena_alloc(a, sizeof *pod->hami);
-            dialect_read(&again, a, &dialect_hami, pod->hami);
-        }
         for (size_t k = 0; k < r.requests.n_running; k++)
             if (span_eq(c->name, r.requests.running[k].name))
                 c->started_s = r.requests.running[k].started_s;

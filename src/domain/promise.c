@@ -149,23 +149,27 @@ bool promise_of_hami(const struct pod *pod, bool counts, struct arena *a,
                      struct promise *promise, int *bad, struct err *err)
 {
     struct dialect_promise hami = {0};
-    struct dialect_pod *words = pod->hami;
+    struct dialect_pod words;
     struct limits ours = limits_of(pod);
-    *bad = 0;
-    if (!words || pod->idx.p || pod->allocation.p || ours.mem || ours.cards || ours.slots)
-        return false;
     bool limited = false, asks = false;
-    *bad = dialect_request(words, err);
-    for (const struct dialect_container *c = words->containers; c; c = c->next) {
+    struct jread j;
+    *bad = 0;
+    if (!ours.devices || pod->idx.p || pod->allocation.p || ours.mem || ours.cards ||
+        ours.slots)
+        return false;
+    jread_init(&j, pod->object.p, pod->object.n);
+    dialect_read(&j, a, &dialect_hami, &words);
+    *bad = dialect_request(&words, err);
+    for (const struct dialect_container *c = words.containers; c; c = c->next) {
         asks |= *bad || c->cards;
         for (int k = DIALECT_CARDS + 1; k < DIALECT_LIMITS; k++)
             limited |= c->limits[k].p != NULL;
     }
-    counts = counts && words->notes[DIALECT_NODE].p && words->notes[DIALECT_ALLOCATED].p;
+    counts = counts && words.notes[DIALECT_NODE].p && words.notes[DIALECT_ALLOCATED].p;
     if (!asks || !(counts || limited))
         return false;
     if (!*bad && counts)
-        *bad = dialect_promise(words, pod->node, &hami, err);
+        *bad = dialect_promise(&words, pod->node, &hami, err);
     *promise = (struct promise){
         .taken_over = true, .n = hami.n, .units = -1, .unit_mib = -1, .card_mib = -1};
     promise->shares = arena_zalloc(a, hami.n * sizeof *promise->shares);
