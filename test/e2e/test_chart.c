@@ -155,9 +155,9 @@ TEST(options_give_the_objects_of_the_examples)
     json_t *chart = rendered("everything");
     json_t *api = yamlfile_all("manifests/apiservice.yaml.example");
     static const char *const files[] = {
-        "manifests/network-policy.yaml.example", "manifests/pdb.yaml.example",
-        "manifests/mps-daemon.yaml.example", "manifests/rbac-overuse.yaml.example",
-        "manifests/rbac-preemption.yaml.example"};
+        "manifests/network-policy.yaml.example",  "manifests/pdb.yaml.example",
+        "manifests/mps-daemon.yaml.example",      "manifests/rbac-overuse.yaml.example",
+        "manifests/rbac-preemption.yaml.example", "manifests/hami-policy.yaml.example"};
     json_t *service = object_of(api, "APIService", "v1.nvidia-gpu-scheduler");
     /* Every cluster has its own. */
     ck_assert_at(service, "spec.caBundle", "");
@@ -761,6 +761,7 @@ TEST(invalid_values_are_rejected_with_a_reason)
          "extender.apiService.caBundle: without it the API server trusts only public"},
         {"admissionPolicies=false,exemptAccounts={a}",
          "exemptAccounts: without admissionPolicies every account"},
+        {"takeover=done", "takeover: without requestsOf"},
         {"exemptAccounts=a", "at '/exemptAccounts': got string, want array"},
         {"extender.tls.secretName=a,extender.replicas=1,monitoring.podMonitors.enabled="
          "true",
@@ -815,6 +816,29 @@ TEST(exempt_accounts_are_in_the_policy)
                  "\"system:serviceaccount:kube-system:gpushare-schd-extender\", "
                  "\"system:serviceaccount:kube-system:gpushare-device-plugin\", "
                  "\"a:b\", \"it's \\\"c\\\"\" ])");
+    cluster_kubectl("apply", "--dry-run=server", "-f", lib_path("rendered.yaml"));
+}
+
+/* HAMi's accounts write its annotations until the takeover is done. */
+TEST(the_end_of_a_takeover_is_in_the_policy_and_an_object)
+{
+    static const char set[] = "requestsOf=hami,exemptAccounts={a:b}";
+    json_t *all = rendered_in("kube-system", ARGV("--set", set));
+    const char *condition =
+        lib_text(object_of(all, "ValidatingAdmissionPolicy", "gpushare-hami-promises"),
+                 "spec.matchConditions.0.expression");
+    ck_assert_contains(condition, "kube-system:hami-scheduler");
+    ck_assert_contains(condition, "a:b");
+    ck_assert_ptr_null(find_object(all, "ConfigMap", "gpushare-takeover-hami"));
+    all = rendered_in("gpu", ARGV("--set", lib_fmt("takeover=done,%s", set)));
+    condition =
+        lib_text(object_of(all, "ValidatingAdmissionPolicy", "gpushare-hami-promises"),
+                 "spec.matchConditions.0.expression");
+    ck_assert_lacks(condition, "hami-scheduler");
+    ck_assert_contains(condition, "a:b");
+    ck_assert_at(object_of(all, "ConfigMap", "gpushare-takeover-hami"),
+                 "metadata.namespace", "kube-system");
+    all = rendered_in("kube-system", ARGV("--set", "takeover=done,requestsOf=hami"));
     cluster_kubectl("apply", "--dry-run=server", "-f", lib_path("rendered.yaml"));
 }
 

@@ -235,6 +235,9 @@
 {{- if and .Values.exemptAccounts (not .Values.admissionPolicies) }}
 {{- fail "exemptAccounts: without admissionPolicies every account may write promises; set admissionPolicies to true" }}
 {{- end }}
+{{- if and .Values.takeover (not .Values.requestsOf) }}
+{{- fail "takeover: without requestsOf no pods are taken over" }}
+{{- end }}
 {{- include "gpushare.checkUnit" . }}
 {{- include "gpushare.checkUpgrade" . }}
 {{- include "gpushare.checkExtender" . }}

@@ -506,6 +506,11 @@ metadata:
   {{- end }}
 {{- end }}
 
+{{/* "true" where HAMi's requests are understood. */}}
+{{- define "gpushare.hami" -}}
+{{- if has "hami" (splitList "," (toString .Values.requestsOf)) }}true{{ end }}
+{{- end }}
+
 {{- define "gpushare.configmapsRule" -}}
 # The ConfigMaps unhealthy-gpu-<node> list excluded cards. There is one for each node, so their
 # names cannot be listed here.
