@@ -302,43 +302,6 @@ static bool list_models(const struct explain_page *p, struct buf *out)
 /* What can be asked less of, in steps. With each step the request fits wherever it did before. */
 enum less { LESS_MEMORY, LESS_COMPUTE, LESS_CARDS, LESS_LINKS, LESS_ISOLATION, ANY_CARD };
 
-/* Takes so many steps, and returns how many there are. 0: there is nothing of it in the request. */
-static int64_t lessen(const struct explain_page *p, enum less what, int64_t steps,
-                      struct request *less)
-{
-    const struct request *r = p->r;
-    /* A limit is a whole number of units per card. */
-    const int64_t unit = r->slots ? 1 : p->unit, least = r->slots ? r->slots : unit;
-    int64_t most = 0;
-    *less = *r;
-    switch (what) {
-    case LESS_MEMORY:
-        if (r->percent)
-            most = r->percent - 1;
-        else if (r->kind == REQUEST_MEMORY)
-            most = (r->mib_per_card - least + unit - 1) / unit;
-        less->percent -= r->percent ? (uint32_t)steps : 0;
-        less->mib_per_card = r->percent ? 0 : least + (most - steps) * unit;
-        return most;
-    case LESS_COMPUTE:
-        less->core = 0;
-        return r->core > 0;
-    case LESS_CARDS:
-        less->cards -= (uint32_t)steps;
-        return r->cards - 1;
-    case LESS_LINKS:
-        most = r->min_link ? r->min_link - LINK_NODE + 1 : 0;
-        less->min_link = steps < most ? r->min_link - (uint8_t)steps : LINK_UNKNOWN;
-        return most;
-    case LESS_ISOLATION:
-        less->isolation = 0;
-        return p->kinds >> OBSTACLE_ISOLATION & 1;
-    default:
-        *less = request_of_any_card(r);
-        return request_is_selective(r);
-    }
-}
-
 static struct show_text amount_of(const struct explain_page *p, const struct request *r)
 {
     struct show_text text = show_units(r->mib_per_card, r->slots ? 1 : p->unit);
@@ -347,12 +310,86 @@ static struct show_text amount_of(const struct explain_page *p, const struct req
     return text;
 }
 
-static void add_less(struct explain_page *p, enum less what, const struct request *less,
-                     const struct ledger_node *node)
+/* Takes so many steps, in words, too, and returns how many there are. 0: there is nothing of it in
+ * the request. */
+static int64_t lessen(const struct explain_page *p, enum less what, int64_t steps,
+                      struct request *less, struct buf *words)
 {
     const struct request *r = p->r;
-    cleanup_buf struct buf text = {0}, models = {0};
+    /* A limit is a whole number of units per card. */
+    const int64_t unit = r->slots ? 1 : p->unit, least = r->slots ? r->slots : unit;
+    const char *without = NULL;
     char weaker[8], demanded[8];
+    int64_t most = 0;
+    *less = *r;
+    buf_clear(words);
+    switch (what) {
+    case LESS_MEMORY:
+        most = r->percent                  ? r->percent - 1
+               : r->kind == REQUEST_MEMORY ? (r->mib_per_card - least + unit - 1) / unit
+                                           : 0;
+        less->percent -= r->percent ? (uint32_t)steps : 0;
+        less->mib_per_card = r->percent ? 0 : least + (most - steps) * unit;
+        buf_printf(words, "request %s%s instead of %s: ", amount_of(p, less).s,
+                   r->cards > 1 ? " per card" : "", amount_of(p, r).s);
+        break;
+    case LESS_COMPUTE:
+        most = r->core > 0;
+        less->core = 0;
+        without = "limit " KEY_GPU_CORE;
+        break;
+    case LESS_CARDS:
+        most = r->cards - 1;
+        less->cards -= (uint32_t)steps;
+        buf_printf(words,
+                   "request %" PRIu32 " card%s instead of %" PRIu32 "%s: ", less->cards,
+                   show_plural(less->cards), r->cards,
+                   r->kind == REQUEST_MEMORY ? " (with the same memory per card)" : "");
+        break;
+    case LESS_LINKS:
+        most = r->min_link ? r->min_link - LINK_NODE + 1 : 0;
+        less->min_link = steps < most ? r->min_link - (uint8_t)steps : LINK_UNKNOWN;
+        if (less->min_link)
+            buf_printf(words, "annotation " KEY_MIN_LINK " %s instead of %s: ",
+                       link_word(less->min_link, weaker),
+                       link_word(r->min_link, demanded));
+        else
+            without = "annotation " KEY_MIN_LINK;
+        break;
+    case LESS_ISOLATION:
+        most = p->kinds >> OBSTACLE_ISOLATION & 1;
+        less->isolation = 0;
+        without = "annotation " KEY_ISOLATION;
+        break;
+    case ANY_CARD:
+        most = request_is_selective(r);
+        *less = request_of_any_card(r);
+        buf_adds(words, "with any model or clock, ");
+    }
+    if (without)
+        buf_printf(words, "without %s, ", without);
+    return most;
+}
+
+/* The fewest steps after which the request fits. */
+static void try_less(struct explain_page *p, enum less what)
+{
+    const struct request *r = p->r;
+    cleanup_buf struct buf words = {0}, models = {0}, text = {0};
+    struct request less;
+    int64_t low = 1, high = lessen(p, what, 0, &less, &words);
+    if (high <= 0)
+        return;
+    while (low < high) { /* fewer than `low` do not suffice; `high` do, or none do */
+        int64_t middle = low + (high - low) / 2;
+        lessen(p, what, middle, &less, &words);
+        if (find_fit(p, &less))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    lessen(p, what, low, &less, &words);
+    const struct ledger_node *node = find_fit(p, &less);
     if (what == ANY_CARD && !list_models(p, &models))
         buf_printf(
             &text, "%s%.*s; models in the cluster: %s%s",
@@ -360,46 +397,10 @@ static void add_less(struct explain_page *p, enum less what, const struct reques
             SPAN_ARG(r->models), models.n ? models.p : "none known", node ? "; " : "");
     else if (what == LESS_ISOLATION && r->isolation & SCV_ISOLATION_DRIVER)
         add_change(p, "a node whose driver is 615 or newer");
-    if (node && what == LESS_MEMORY)
-        buf_printf(&text, "request %s%s instead of %s: ", amount_of(p, less).s,
-                   r->cards > 1 ? " per card" : "", amount_of(p, r).s);
-    else if (node && what == LESS_CARDS)
-        buf_printf(&text,
-                   "request %" PRIu32 " card%s instead of %" PRIu32 "%s: ", less->cards,
-                   show_plural(less->cards), r->cards,
-                   r->kind == REQUEST_MEMORY ? " (with the same memory per card)" : "");
-    else if (node && what == LESS_LINKS && less->min_link)
-        buf_printf(&text, "annotation " KEY_MIN_LINK " %s instead of %s: ",
-                   link_word(less->min_link, weaker), link_word(r->min_link, demanded));
-    else if (node)
-        buf_adds(&text, what == LESS_COMPUTE     ? "without limit " KEY_GPU_CORE ", "
-                        : what == LESS_LINKS     ? "without annotation " KEY_MIN_LINK ", "
-                        : what == LESS_ISOLATION ? "without annotation " KEY_ISOLATION
-                                                   ", "
-                                                 : "with any model or clock, ");
     if (node)
-        buf_printf(&text, "the pod fits on node %.*s", SPAN_ARG(node->name));
+        buf_printf(&text, "%sthe pod fits on node %.*s", words.p, SPAN_ARG(node->name));
     if (text.n)
         add_change(p, "%s", text.p);
-}
-
-/* The fewest steps after which the request fits. */
-static void try_less(struct explain_page *p, enum less what)
-{
-    struct request less;
-    int64_t low = 1, high = lessen(p, what, 0, &less);
-    if (high <= 0)
-        return;
-    while (low < high) { /* fewer than `low` do not suffice; `high` do, or none do */
-        int64_t middle = low + (high - low) / 2;
-        lessen(p, what, middle, &less);
-        if (find_fit(p, &less))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    lessen(p, what, low, &less);
-    add_less(p, what, &less, find_fit(p, &less));
 }
 
 /* -- nodes and cards back in service -- */

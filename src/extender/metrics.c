@@ -350,16 +350,16 @@ _Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without a name");
 
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted",
-    [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_EXTERNAL_USE] = "external-use",
     [DRIFT_OVERUSE] = "overuse",
-    [DRIFT_UNPLACED] = "card-missing",
-    [DRIFT_CARDLESS] = "no-card",
+    [DRIFT_CARD_MISSING] = "card-missing",
+    [DRIFT_NO_CARD] = "no-card",
     [DRIFT_WRONG_CARD] = "wrong-card",
     [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "configmap-unknown-card",
-    [DRIFT_DUPLICATE] = "duplicate-uuid",
+    [DRIFT_CONFIGMAP_UNKNOWN_CARD] = "configmap-unknown-card",
+    [DRIFT_DUPLICATE_UUID] = "duplicate-uuid",
     [DRIFT_FORGED] = "forged",
-    [DRIFT_UNIT] = "memory-unit",
+    [DRIFT_MEMORY_UNIT] = "memory-unit",
 };
 
 /* What is known of a card, a node and the cluster: MiB, percent of compute, numbers. */
@@ -571,7 +571,7 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
             c->pending.requests[i].fits |=
                 select_fit(node, &c->pending.requests[i].request) == FIT_YES;
     }
-    /* DRIFT_CARDLESS leaves out those on nodes with one card. */
+    /* DRIFT_NO_CARD leaves out those on nodes with one card. */
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         row.values[WITHOUT_CARD] += pod->n_shares == 0 &&
                                     pod->request->kind != REQUEST_DEVICES &&
@@ -666,7 +666,8 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
                    c.card_states, CARD_STATES);
     prom_one(out, "gpushare_promises_unplaced",
-             "Promises on cards that the node does not have.", c.drifts[DRIFT_UNPLACED]);
+             "Promises on cards that the node does not have.",
+             c.drifts[DRIFT_CARD_MISSING]);
     write_by_label(out, "gpushare_drift",
                    "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
                    "kind", drifts, c.drifts, DRIFTS);
