@@ -109,10 +109,6 @@ void select_take_nominated(struct select_view *view, const struct select_view *l
 enum fit select_fit(const struct ledger_node *node, const struct request *request);
 /* The same of the view SELECT_ALL. */
 enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod);
-/* select_fit_pod, for callers other than filter: kube-scheduler removes a cordoned node before
- * filter, so a cordoned node is FIT_LATER at best. */
-enum fit select_fit_schedulable(const struct ledger_node *node,
-                                const struct select_pod *pod);
 /* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
  * of lower priority, or for such nominated ones? */
 bool select_takes(const struct ledger_node *node, const struct select_pod *pod);

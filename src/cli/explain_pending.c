@@ -130,7 +130,6 @@ static uint32_t add_rows(struct explain_page *p, struct table *t,
                          const struct ledger_node *node)
 {
     cleanup_buf struct buf why = {0};
-    const struct select_pod pod = select_pod_of(p->pod);
     const uint32_t kinds = explain_obstacles(p, node);
     const struct obstacle *o = p->list, *end = o + p->n_list;
     if (!(kinds & ~EXPLAIN_LACKS)) {
@@ -148,9 +147,9 @@ static uint32_t add_rows(struct explain_page *p, struct table *t,
     table_span(t, PLAIN, SPAN(""));
     table_span(t, PLAIN, SPAN(""));
     table_span(t,
-               !kinds                                    ? GREEN
-               : select_fit_pod(node, &pod) == FIT_NEVER ? RED
-                                                         : YELLOW,
+               !kinds                                ? GREEN
+               : select_fit(node, p->r) == FIT_NEVER ? RED
+                                                     : YELLOW,
                buf_span(&why));
     table_end(t);
     while (o < end && !o->card)

@@ -488,14 +488,6 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
     diagnosis_node(cluster_state_ledger(cs), node, add_mark, &(struct marks){out, node});
 }
 
-static void add_isolation(struct buf *out, const struct ledger_node *node)
-{
-    cleanup_buf struct buf words = {0};
-    scv_isolation_add(&words, node->isolation, ", ");
-    if (node->isolation & SCV_ISOLATION_KNOWN)
-        table_line(out, "%.*s can enforce memory by: %s", SPAN_ARG(node->name), words.p);
-}
-
 static bool show_table(struct buf *out, const struct cluster_state *cs,
                        const struct show *show)
 {
@@ -519,8 +511,11 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
         for (size_t i = 0; i < n; i++) {
             add_notes(out, cs, nodes[i]);
             any_pods |= show->details && nodes[i]->pods;
-            if (show->details)
-                add_isolation(out, nodes[i]);
+            cleanup_buf struct buf words = {0};
+            scv_isolation_add(&words, nodes[i]->isolation, ", ");
+            if (show->details && nodes[i]->isolation & SCV_ISOLATION_KNOWN)
+                table_line(out, "%.*s can enforce memory by: %s",
+                           SPAN_ARG(nodes[i]->name), words.p);
         }
         if (any_pods) {
             buf_addc(out, '\n');

@@ -43,30 +43,22 @@ void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
     make_plain(out, from);
 }
 
-/* Why a node is unusable for every pod, by its state: the text before and after the name of the
- * node, or before its seconds without a heartbeat. */
-static const struct state_text {
-    const char *before, *after;
-} state_texts[] = {
-    [NODE_UNKNOWN] = {"the GPUs of this node are not known yet", NULL},
-    [NODE_SCV_MISSING] = {"the node's Scv object is missing, so its cards are unknown",
-                          NULL},
-    [NODE_SCV_DAMAGED] = {"the node's Scv object is invalid; see the extender's log",
-                          NULL},
-    [NODE_SCV_EMPTY] = {"the node's Scv object lists no cards", NULL},
-    [NODE_STALE] = {REASON_NO_HEARTBEAT, NULL},
-    [NODE_NO_GPU] = {"the node has no GPU memory (no Scv object, no capacity)", NULL},
-    [NODE_NO_COUNT] = {"the node's capacity has aliyun.com/gpu-mem but no "
-                       "aliyun.com/gpu-count",
-                       NULL},
-    [NODE_ALLOCATABLE_LOW] =
-        {"allocatable GPU memory is below capacity, and no ConfigMap "
-         "unhealthy-gpu-",
-         " names the unhealthy card"},
-    [NODE_LIST_DAMAGED] = {"ConfigMap unhealthy-gpu-",
-                           " is not a comma-separated list of card indexes"},
-    [NODE_MISSING] = {"no Node object of this name exists, only an Scv object", NULL},
-    [NODE_DAMAGED] = {"the Node object cannot be decoded", NULL},
+/* Why a node is unusable for every pod, by its state; % is the name of the node. */
+static const char *const state_texts[] = {
+    [NODE_UNKNOWN] = "the GPUs of this node are not known yet",
+    [NODE_SCV_MISSING] = "the node's Scv object is missing, so its cards are unknown",
+    [NODE_SCV_DAMAGED] = "the node's Scv object is invalid; see the extender's log",
+    [NODE_SCV_EMPTY] = "the node's Scv object lists no cards",
+    [NODE_STALE] = REASON_NO_HEARTBEAT, /* N s */
+    [NODE_NO_GPU] = "the node has no GPU memory (no Scv object, no capacity)",
+    [NODE_NO_COUNT] = "the node's capacity has aliyun.com/gpu-mem but no "
+                      "aliyun.com/gpu-count",
+    [NODE_ALLOCATABLE_LOW] = "allocatable GPU memory is below capacity, and no ConfigMap "
+                             "unhealthy-gpu-% names the unhealthy card",
+    [NODE_LIST_DAMAGED] =
+        "ConfigMap unhealthy-gpu-% is not a comma-separated list of card indexes",
+    [NODE_MISSING] = "no Node object of this name exists, only an Scv object",
+    [NODE_DAMAGED] = "the Node object cannot be decoded",
 };
 
 static void add_number(struct buf *out, const char *before, int64_t n, const char *after)
@@ -79,11 +71,11 @@ static void add_number(struct buf *out, const char *before, int64_t n, const cha
 /* Appends why the node is unusable for every pod. */
 static void add_state(struct buf *out, const struct ledger_node *node)
 {
-    const struct state_text *text = &state_texts[node->state];
-    buf_adds(out, text->before);
-    if (text->after) {
+    struct span after = span_of(state_texts[node->state]);
+    buf_add_span(out, span_cut(&after, '%'));
+    if (after.p) {
         buf_add_span(out, node->name);
-        buf_adds(out, text->after);
+        buf_add_span(out, after);
     }
     if (node->state == NODE_STALE)
         add_number(out, "", node->stale_s, " s");
@@ -697,8 +689,9 @@ void nearest_node_init(struct nearest_node *n, const struct select_pod *pod)
 
 void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
 {
-    enum fit fit = n->offered ? select_fit_pod(node, &n->pod)
-                              : select_fit_schedulable(node, &n->pod);
+    enum fit fit = select_fit_pod(node, &n->pod);
+    if (fit == FIT_YES && node->cordoned && !n->offered)
+        fit = FIT_LATER; /* kube-scheduler removes the node before filter */
     n->seen++;
     n->fits += fit == FIT_YES;
     int64_t missing = nearest_node_shortfall(node, n->pod.request);

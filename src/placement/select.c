@@ -525,13 +525,6 @@ enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod 
     return select_cards(&view, pod->request, SELECT_ALL_CARDS, NULL);
 }
 
-enum fit select_fit_schedulable(const struct ledger_node *node,
-                                const struct select_pod *pod)
-{
-    enum fit fit = select_fit_pod(node, pod);
-    return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
-}
-
 /* Are cards of the node reserved for a pod of lower priority, or is one nominated to it? */
 static bool has_weaker(const struct ledger_node *node, const struct select_pod *pod)
 {
