@@ -44,6 +44,7 @@ enum obstacle_kind {
     OBSTACLE_SLOTS,
     OBSTACLE_COMPUTE, /* percent */
     OBSTACLE_SHARED,  /* MiB: the whole card is needed, and so much of it is free */
+    OBSTACLES
 };
 
 struct obstacle {

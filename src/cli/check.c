@@ -174,7 +174,7 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
         *theirs = json_integer_value(exact);
         return *theirs == mib;
     }
-    *theirs = json_integer_value(json_object_get(card, unit_key)) * c->unit;
+    *theirs = session_number(card, unit_key) * c->unit;
     return *theirs / c->unit == mib / c->unit;
 }
 
@@ -234,7 +234,7 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
         const json_t *dev = NULL, *item;
         json_array_foreach(devs, k, item)
         {
-            if (json_integer_value(json_object_get(item, "id")) == card->index)
+            if (session_number(item, "id") == card->index)
                 dev = item;
         }
         if (!dev) {

@@ -26,9 +26,7 @@ void explain_request(struct explain_page *p)
 
 struct span explain_unscheduled(const json_t *pod, bool *tried)
 {
-    const json_t *conditions =
-                     json_object_get(json_object_get(pod, "status"), "conditions"),
-                 *item;
+    const json_t *conditions = session_at(pod, "status", "conditions"), *item;
     struct span message = {0};
     size_t i;
     json_array_foreach(conditions, i, item)

@@ -39,11 +39,11 @@ static void add_reserved(struct explain_page *p, struct buf *out,
     size_t i, k;
     json_array_foreach(json_object_get(viewed, "devs"), k, dev)
     {
-        if (json_integer_value(json_object_get(dev, "id")) != card->index)
+        if (session_number(dev, "id") != card->index)
             continue;
         json_array_foreach(json_object_get(dev, "reservations"), i, item)
         {
-            int64_t mib = json_integer_value(json_object_get(item, "mib"));
+            int64_t mib = session_number(item, "mib");
             buf_printf(out, "%s%.*s/%.*s %s", before,
                        SPAN_ARG(session_text(item, "namespace")),
                        SPAN_ARG(session_text(item, "name")), show_units(mib, p->unit).s);

@@ -102,11 +102,6 @@ static bool add_evictions(struct explain_page *p)
 
 /* -- by the extender's view -- */
 
-static int64_t number_at(const json_t *o, const char *key)
-{
-    return json_integer_value(json_object_get(o, key));
-}
-
 /* "2026-11-21T09:00:00Z (5 s ago)" */
 static void add_time(struct explain_page *p, const json_t *o, const char *key)
 {
@@ -126,8 +121,8 @@ static void add_entry(struct explain_page *p, const json_t *entry)
 {
     struct span last = session_text(entry, "lastSearch");
     struct span node = session_text(entry, "node");
-    int64_t nodes = number_at(entry, "candidateNodes");
-    int64_t refused = number_at(entry, "refusedEvictions");
+    int64_t nodes = session_number(entry, "candidateNodes");
+    int64_t refused = session_number(entry, "refusedEvictions");
     bool waits = span_eq(session_text(entry, "state"), SPAN("waiting"));
     if (waits) {
         buf_printf(p->out, "  evictions could help on %" PRId64 " node%s, since ", nodes,
@@ -150,8 +145,8 @@ static void add_entry(struct explain_page *p, const json_t *entry)
         table_line(p->out,
                    "  the cards on node %.*s are kept for the pod; victims: %" PRId64
                    ", not evicted yet: %" PRId64,
-                   SPAN_ARG(node), number_at(entry, "victims"),
-                   number_at(entry, "victimsLeft"));
+                   SPAN_ARG(node), session_number(entry, "victims"),
+                   session_number(entry, "victimsLeft"));
     }
     if (session_text(entry, "noEvictionBefore").n) {
         buf_adds(p->out, "  no further pod is evicted for it before ");
@@ -184,7 +179,7 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
     const json_t *view = p->facts->view;
     const char *why = excluded(p);
     buf_printf(p->out, "Layout preemption is on (--preempt-after %" PRId64 "s)",
-               number_at(view, "preemptAfterSeconds"));
+               session_number(view, "preemptAfterSeconds"));
     if (why) {
         buf_printf(p->out, ", but evicts no pod for this one: %s.\n", why);
     } else if (entry) {

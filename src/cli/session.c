@@ -494,6 +494,16 @@ struct span session_text(const json_t *o, const char *key)
     return span_of(json_string_value(json_object_get(o, key)));
 }
 
+int64_t session_number(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+const json_t *session_at(const json_t *o, const char *first, const char *second)
+{
+    return json_object_get(json_object_get(o, first), second);
+}
+
 /* The extender, which watches Leases, knows for how many seconds there was no renewal. A node
  * that it rejects for another reason says nothing of its heartbeat. */
 void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
@@ -508,8 +518,7 @@ void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
         struct span name = session_text(item, "name");
         const struct ledger_node *node = ledger_node_find(cluster_state_ledger(cs), name);
         struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, name);
-        int64_t silence =
-            json_integer_value(json_object_get(item, "heartbeatAgeSeconds"));
+        int64_t silence = session_number(item, "heartbeatAgeSeconds");
         if (!node || !is_unclear(cs, node) ||
             (silence <= 0 && session_text(item, "reason").n))
             continue;
@@ -792,8 +801,7 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     const char *why = NULL; /* the last pod that was bound past the extender failed */
     struct span last = {0};
     size_t i, k, ready = 0;
-    int64_t renewed_s = 0, last_s,
-            idle = json_integer_value(json_object_get(e->view, "filterIdleMinutes"));
+    int64_t renewed_s = 0, last_s, idle = session_number(e->view, "filterIdleMinutes");
     json_array_foreach(json_object_get(e->slices, "items"), i, slice)
     {
         json_array_foreach(json_object_get(slice, "endpoints"), k, endpoint)
