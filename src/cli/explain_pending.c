@@ -58,24 +58,20 @@ static void add_reserved(struct explain_page *p, struct buf *out,
 
 /* -- nodes, cards and the verdict -- */
 
-/* Of a card: what is wrong, and what would repair it. */
-static const struct {
-    const char *is, *until;
-} card_words[] = {
-    [OBSTACLE_NONE] = {"fits", NULL},
-    [OBSTACLE_MODEL] = {"model or clock does not match", NULL},
-    [OBSTACLE_SIZE] = {"too small", NULL},
-    [OBSTACLE_UNHEALTHY] = {"unhealthy", "becomes healthy"},
-    [OBSTACLE_LISTED] = {"excluded by the ConfigMap", "is removed from the ConfigMap"},
-    [OBSTACLE_HELD] = {"allocated through nvidia.com/gpu",
-                       "is released by the pod that has nvidia.com/gpu"},
-    [OBSTACLE_DUPLICATE] = {"has the same UUID as another card",
-                            "gets a UUID of its own in the Scv"},
-    [OBSTACLE_WHOLE] = {"promised as a whole card", NULL},
-    [OBSTACLE_MEMORY] = {"lacks ", NULL},
-    [OBSTACLE_SLOTS] = {"has too few free slots", NULL},
-    [OBSTACLE_COMPUTE] = {"lacks ", NULL},
-    [OBSTACLE_SHARED] = {"not entirely free", NULL},
+/* What is wrong with a card. */
+static const char *const card_words[] = {
+    [OBSTACLE_NONE] = "fits",
+    [OBSTACLE_MODEL] = "model or clock does not match",
+    [OBSTACLE_SIZE] = "too small",
+    [OBSTACLE_UNHEALTHY] = "unhealthy",
+    [OBSTACLE_LISTED] = "excluded by the ConfigMap",
+    [OBSTACLE_HELD] = "allocated through nvidia.com/gpu",
+    [OBSTACLE_DUPLICATE] = "has the same UUID as another card",
+    [OBSTACLE_WHOLE] = "promised as a whole card",
+    [OBSTACLE_MEMORY] = "lacks ",
+    [OBSTACLE_SLOTS] = "has too few free slots",
+    [OBSTACLE_COMPUTE] = "lacks ",
+    [OBSTACLE_SHARED] = "not entirely free",
 };
 
 /* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
@@ -102,7 +98,7 @@ static void add_card_row(struct explain_page *p, struct table *t,
     if (o->kind == OBSTACLE_MODEL && card->kind->profile.n && !request_is_selective(p->r))
         buf_adds(&why, "an instance, which is taken by its profile");
     else
-        buf_adds(&why, card_words[o->kind].is);
+        buf_adds(&why, card_words[o->kind]);
     if (o->kind == OBSTACLE_MEMORY)
         buf_adds(&why, show_units(o->needed - o->there, p->unit).s);
     if (o->kind == OBSTACLE_COMPUTE)
@@ -421,23 +417,27 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
 /* The end of each of the node's obstacles. */
 static void try_node(struct explain_page *p, const struct ledger_node *node)
 {
+    static const char *const ends[OBSTACLES] = {
+        [OBSTACLE_NODE] = " once this is resolved: ",
+        [OBSTACLE_MODE] = " without the label gpushare/mode",
+        [OBSTACLE_NO_SLOTS] = " once its device plugin offers " KEY_GPU_SHARE,
+        [OBSTACLE_UNHEALTHY] = " becomes healthy",
+        [OBSTACLE_LISTED] = " is removed from the ConfigMap",
+        [OBSTACLE_HELD] = " is released by the pod that has nvidia.com/gpu",
+        [OBSTACLE_DUPLICATE] = " gets a UUID of its own in the Scv",
+    };
     explain_obstacles(p, node);
     for (const struct obstacle *o = p->list; o < p->list + p->n_list; o++) {
         const struct card *card = o->card;
-        const char *until = card ? card_words[o->kind].until : NULL;
-        const int64_t external = card && !until ? card_external_mib(card) : 0;
-        const int64_t overuse = card && !until ? card->overuse_mib : 0;
+        const char *end = ends[o->kind];
+        const int64_t external = card && !end ? card_external_mib(card) : 0;
+        const int64_t overuse = card && !end ? card->overuse_mib : 0;
         cleanup_buf struct buf how = {0};
         if (o->kind == OBSTACLE_NOMINATED)
             try_nominated(p, node);
-        else if (o->kind == OBSTACLE_NODE)
-            buf_adds(&how, " once this is resolved: ");
-        else if (o->kind == OBSTACLE_MODE)
-            buf_adds(&how, " without the label gpushare/mode");
-        else if (o->kind == OBSTACLE_NO_SLOTS)
-            buf_adds(&how, " once its device plugin offers " KEY_GPU_SHARE);
-        else if (until)
-            buf_printf(&how, " if GPU%" PRId32 " %s", card->index, until);
+        if (card && end)
+            buf_printf(&how, " if GPU%" PRId32, card->index);
+        buf_adds(&how, end ? end : "");
         if (o->kind == OBSTACLE_NODE)
             reason_add(&how, node, p->r, FIT_LATER);
         if (external)

@@ -463,6 +463,7 @@ size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
     return n;
 }
 
+/* In the order of the enum. */
 const char *reason_word(enum obstacle_kind kind)
 {
     static const char *const words[] = {
@@ -496,11 +497,26 @@ const char *reason_word(enum obstacle_kind kind)
         "compute",
         "promised",
     };
-    _Static_assert(ARRAY_LEN(words) == OBSTACLES, "in the order of enum obstacle_kind");
+    _Static_assert(ARRAY_LEN(words) == OBSTACLES, "obstacle_kind");
     return words[kind];
 }
 
 /* -- Its sentence -- */
+
+static const char *const obstacle_texts[] = {
+    [OBSTACLE_SELECTOR] =
+        "the pod's nodeSelector or required node affinity excludes the node",
+    [OBSTACLE_TAINTS] = "the pod does not tolerate the node's taints",
+    [OBSTACLE_CORDON] = "cordoned: kube-scheduler offers it only to pods that tolerate "
+                        "the taint",
+    /* After what the request needs. */
+    [OBSTACLE_NO_SCV] =
+        "; card models and clocks are unknown: the node has no Scv object",
+    [OBSTACLE_NO_LINKS] = "; what connects the node's cards is unknown",
+    [OBSTACLE_NO_COMPUTE] = "; the node's device plugin does not offer " KEY_GPU_CORE,
+    [OBSTACLE_NO_SLOTS] = "; the node's device plugin does not offer " KEY_GPU_SHARE,
+    [OBSTACLE_NOMINATED] = "; free, but reserved for pods nominated to this node",
+};
 
 void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
                          const struct ledger_node *node, enum fit alone)
@@ -509,14 +525,6 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_MODE_WRONG] = "node label gpushare/mode is neither memory nor card",
         [NODE_MEMORY] = "node label gpushare/mode=memory: no whole cards",
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
-    };
-    static const char *const texts[] = {
-        [OBSTACLE_NO_SCV] =
-            "; card models and clocks are unknown: the node has no Scv object",
-        [OBSTACLE_NO_LINKS] = "; what connects the node's cards is unknown",
-        [OBSTACLE_NO_COMPUTE] = "; the node's device plugin does not offer " KEY_GPU_CORE,
-        [OBSTACLE_NO_SLOTS] = "; the node's device plugin does not offer " KEY_GPU_SHARE,
-        [OBSTACLE_NOMINATED] = "; free, but reserved for pods nominated to this node",
     };
     const struct request *r = prepared->request;
     if (prepared->plain_n && alone == FIT_LATER && node->state == NODE_USABLE &&
@@ -535,7 +543,7 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     else if (first == OBSTACLE_ISOLATION)
         add_isolation(out, node, r);
     else if (first < OBSTACLE_LINKS)
-        buf_adds(out, texts[first]);
+        buf_adds(out, obstacle_texts[first]);
     else if (alone != FIT_NEVER)
         add_later(out, node, r, first == OBSTACLE_LINKS);
     else if (first == OBSTACLE_LINKS)
@@ -555,17 +563,10 @@ void reason_add(struct buf *out, const struct ledger_node *node,
 void reason_write(struct buf *out, const struct ledger_node *node,
                   const struct request *r, const struct obstacle *list, size_t n)
 {
-    static const char *const texts[] = {
-        [OBSTACLE_SELECTOR] =
-            "the pod's nodeSelector or required node affinity excludes the node",
-        [OBSTACLE_TAINTS] = "the pod does not tolerate the node's taints",
-        [OBSTACLE_CORDON] = "cordoned: kube-scheduler offers it only to pods that "
-                            "tolerate the taint",
-    };
     for (const struct obstacle *o = list; o < list + n && !o->card; o++) {
         buf_adds(out, o > list ? "; " : "");
         if (o->kind <= OBSTACLE_CORDON)
-            buf_adds(out, texts[o->kind]);
+            buf_adds(out, obstacle_texts[o->kind]);
         else if (o->kind <= OBSTACLE_CARDS)
             reason_add(out, node, r, select_fit(node, r));
         else if (o->kind == OBSTACLE_OFFER)
