@@ -229,8 +229,7 @@ int node_cards_parse(struct span text, struct node_cards *cards, struct err *err
     const size_t unit = sizeof "MiB" - 1;
     struct span mib_text = text, number = span_cut(&mib_text, 'x');
     int64_t n, mib;
-    bool good =
-        mib_text.n > unit && memcmp(mib_text.p + mib_text.n - unit, "MiB", unit) == 0;
+    bool good = span_ends(mib_text, SPAN("MiB"));
     mib_text.n -= good ? unit : 0;
     good = good && read_number(number, SCV_MAX_CARDS, &n) &&
            read_number(mib_text, NODE_CARD_MIB_MAX, &mib);

@@ -186,8 +186,7 @@ static int check_advertise(const struct extender_config *config, struct err *err
     const char *host = config->advertise ? config->advertise : "";
     struct in6_addr v6;
     if (strchr(host, ':') ? inet_pton(AF_INET6, host, &v6) != 1
-                          : host[strspn(host, "abcdefghijklmnopqrstuvwxyz"
-                                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")])
+                          : !span_has_only(span_of(host), ".-"))
         return err_set(err, ERR_INVALID,
                        "--advertise: \"%s\" is neither an IP address nor a host name",
                        host);

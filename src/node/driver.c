@@ -117,9 +117,8 @@ static size_t find_files(const struct search *s, const char *const *paths, size_
 /* libNAME.so.VERSION */
 static bool is_library(const char *name, struct span ending)
 {
-    size_t n = strlen(name);
-    return strncmp(name, "lib", 3) == 0 && n > 3 + ending.n &&
-           memcmp(name + n - ending.n, ending.p, ending.n) == 0;
+    return strlen(name) > 3 + ending.n && !strncmp(name, "lib", 3) &&
+           span_ends(span_of(name), ending);
 }
 
 /* A link is kept if it leads to a library in the same directory. */
@@ -622,7 +621,7 @@ static void take_device(struct named *names, const char *shown,
 static void read_names(struct named *names, const char *dir, const char *on_host,
                        const char *kind)
 {
-    DIR *d = opendir(dir);
+    cleanup_folder DIR *d = opendir(dir);
     for (size_t i = 0; i < CARDS_MAX; i++)
         names->of[i].file = NULL;
     for (const struct dirent *e; d && (e = readdir(d));) {
@@ -643,8 +642,6 @@ static void read_names(struct named *names, const char *dir, const char *on_host
         for (size_t i = 0; i < devices->n; i++)
             take_device(names, shown, root, devices->items[i]);
     }
-    if (d)
-        closedir(d);
 }
 
 /* Whether a generator's names can be used for all cards. If not: why, if it gave some. */
