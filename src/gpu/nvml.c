@@ -374,32 +374,22 @@ static void read_identity(struct reader *r)
 /* The metrics that are the only result of a call. */
 static void read_numbers(struct reader *r)
 {
-    const struct {
-        int (*call)(void *, unsigned *);
-        enum gpu_metric metric;
-    } plain[] = {
-        {r->call->minor, GPU_MINOR},
-        {r->call->pcie_gen, GPU_PCIE_GEN_MAX},
-        {r->call->pcie_width, GPU_PCIE_WIDTH_MAX},
-        {r->call->power_limit, GPU_POWER_LIMIT},
-    };
-    const struct {
-        int (*call)(void *, int, unsigned *);
-        int which;
-        enum gpu_metric metric;
-    } chosen[] = {
-        {r->call->max_clock, NVML_CLOCK_SM, GPU_CLOCK_SM_MAX},
-        {r->call->max_clock, NVML_CLOCK_MEM, GPU_CLOCK_MEM_MAX},
-        {r->call->temperature, NVML_TEMPERATURE_GPU, GPU_TEMPERATURE},
-    };
+    struct gpu_card *c = r->card;
     unsigned v = 0;
-    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
-        if (plain[i].call && may_call(r) && did(r, plain[i].call(r->device, &v)))
-            gpu_set(r->card, plain[i].metric, v);
-    for (size_t i = 0; i < ARRAY_LEN(chosen); i++)
-        if (chosen[i].call && may_call(r) &&
-            did(r, chosen[i].call(r->device, chosen[i].which, &v)))
-            gpu_set(r->card, chosen[i].metric, v);
+    if (CALL(r, minor, &v))
+        gpu_set(c, GPU_MINOR, v);
+    if (CALL(r, pcie_gen, &v))
+        gpu_set(c, GPU_PCIE_GEN_MAX, v);
+    if (CALL(r, pcie_width, &v))
+        gpu_set(c, GPU_PCIE_WIDTH_MAX, v);
+    if (CALL(r, power_limit, &v))
+        gpu_set(c, GPU_POWER_LIMIT, v);
+    if (CALL(r, max_clock, NVML_CLOCK_SM, &v))
+        gpu_set(c, GPU_CLOCK_SM_MAX, v);
+    if (CALL(r, max_clock, NVML_CLOCK_MEM, &v))
+        gpu_set(c, GPU_CLOCK_MEM_MAX, v);
+    if (CALL(r, temperature, NVML_TEMPERATURE_GPU, &v))
+        gpu_set(c, GPU_TEMPERATURE, v);
 }
 
 static void read_memory(struct reader *r)
@@ -471,6 +461,16 @@ static void set_unified(struct gpu_card *c, uint64_t total)
 }
 
 /* NVML_OK, or a code for which is_gone is true. */
+static int end_card(struct reader *r)
+{
+    if (r->lost)
+        gpu_set_state(r->card, GPU_LOST, "%s (%d)", r->call->error_string(r->lost),
+                      r->lost);
+    gpu_derive_state(r->card);
+    return r->gone;
+}
+
+/* NVML_OK, or a code for which is_gone is true. */
 static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
                      struct arena *a, struct gpu_card *card)
 {
@@ -483,10 +483,7 @@ static int read_card(const struct nvml_calls *call, void *device, uint64_t unifi
         did(&r, read_processes(call, device, a, card));
     if (r.unified && may_call(&r))
         set_unified(card, unified_bytes);
-    if (r.lost)
-        gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
-    gpu_derive_state(card);
-    return r.gone;
+    return end_card(&r);
 }
 
 /* -- the instances of a card in MIG mode -- */
@@ -546,10 +543,7 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
         gpu_set(card, GPU_COMPUTE_INSTANCE, number);
     if (may_call(&r))
         did(&r, read_processes(call, device, a, card));
-    if (r.lost)
-        gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
-    gpu_derive_state(card);
-    return r.gone;
+    return end_card(&r);
 }
 
 /* The compute instances of one GPU instance share its memory, and NVML names all of it for each:
