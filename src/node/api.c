@@ -2,7 +2,6 @@
 /* Requests and answers of the publisher's calls. */
 #include "node/api.h"
 
-
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -115,8 +114,7 @@ void api_answer(const struct publisher_output *o, const struct httpc_reply *repl
     struct publisher_input *in = &answer->input;
     struct err *err = &answer->err;
     *err = reply ? (struct err){0} : *why;
-    *in = (struct publisher_input){
-        .type = PUBLISHER_ANSWER, .call = o->call, .err = err, .retry_after_ms = -1};
+    *in = (struct publisher_input){.type = PUBLISHER_ANSWER, .call = o->call, .err = err};
     if (!reply)
         return;
     struct span body = buf_span(&reply->body);

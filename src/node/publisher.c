@@ -679,10 +679,8 @@ static void abandon_calls(struct publisher *p)
         if (!lane->busy || p->now.mono_ms - lane->sent_ms <= PUBLISHER_STUCK_MS)
             continue;
         err_set(&err, ERR_TIMEOUT, "the call does not return");
-        const struct publisher_input in = {.type = PUBLISHER_ANSWER,
-                                           .call = lane->call,
-                                           .err = &err,
-                                           .retry_after_ms = -1};
+        const struct publisher_input in = {
+            .type = PUBLISHER_ANSWER, .call = lane->call, .err = &err};
         p->in = &in;
         observe_answer(p);
         lane->abandoned = abandoned;

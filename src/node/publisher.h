@@ -113,7 +113,7 @@ struct publisher_input {
     const struct api_object *object; /* OBJECT; ANSWER: the object, or NULL */
     uint64_t call;                   /* ANSWER */
     const struct err *err;           /* the failure; NULL or code ERR_NONE: none */
-    int64_t retry_after_ms;          /* Retry-After of the answer; -1: none */
+    int64_t retry_after_ms;          /* Retry-After of the answer; 0: none */
 };
 
 enum publisher_output_type {

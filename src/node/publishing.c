@@ -105,13 +105,6 @@ static void take_input(struct publishing *p, struct publisher_input in)
         ticker_wake(p->ticker);
 }
 
-/* An input that is not an answer. */
-static void take_event(struct publishing *p, struct publisher_input in)
-{
-    in.retry_after_ms = -1;
-    take_input(p, in);
-}
-
 /* -- the Scv -- */
 
 static int on_scv(void *ctx, struct jread *j, struct arena *a, bool gone,
@@ -124,14 +117,14 @@ static int on_scv(void *ctx, struct jread *j, struct arena *a, bool gone,
     if (api_object_read(raw, a, &object, err))
         return -1;
     *version = object.meta.version;
-    take_event(ctx, (struct publisher_input){
+    take_input(ctx, (struct publisher_input){
                         .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
     return 0;
 }
 
 static void on_scv_listed(void *ctx, bool complete)
 {
-    take_event(ctx, (struct publisher_input){.type = complete ? PUBLISHER_LIST_ENDED
+    take_input(ctx, (struct publisher_input){.type = complete ? PUBLISHER_LIST_ENDED
                                                               : PUBLISHER_LIST_STARTED});
 }
 
@@ -139,7 +132,7 @@ static void on_scv_listed(void *ctx, bool complete)
 
 static void tick(void *ctx)
 {
-    take_event(ctx, (struct publisher_input){.type = PUBLISHER_TICK});
+    take_input(ctx, (struct publisher_input){.type = PUBLISHER_TICK});
 }
 
 static int64_t due(void *ctx)
@@ -178,10 +171,10 @@ static void measure(void *ctx, void *job)
                         &unknown);
     overuse_actor_take(p->overuse_actor, &usage);
     /* The use goes before the sample, so that a write which the sample causes has it. */
-    take_event(p, (struct publisher_input){
+    take_input(p, (struct publisher_input){
                       .type = PUBLISHER_USAGE, .usage = &usage, .err = &unknown});
     usage_fini(&usage);
-    take_event(p, (struct publisher_input){.type = PUBLISHER_SAMPLED,
+    take_input(p, (struct publisher_input){.type = PUBLISHER_SAMPLED,
                                            .sample = sample,
                                            .isolation = isolation,
                                            .no_isolation = buf_span(&no_isolation),
@@ -211,7 +204,7 @@ void publishing_sample(struct publishing *p, struct gpu_sample *sample,
 
 void publishing_event(struct publishing *p, const struct gpu_event *event)
 {
-    take_event(p, (struct publisher_input){.type = PUBLISHER_EVENT, .event = event});
+    take_input(p, (struct publisher_input){.type = PUBLISHER_EVENT, .event = event});
 }
 
 int64_t publishing_interval(struct publishing *p, bool *reopen)
@@ -228,7 +221,7 @@ static void on_pods(void *ctx, struct podresources *pods, const struct err *err)
     struct publishing *p = ctx;
     if (!err)
         usage_meter_pods(p->usage_meter, pods);
-    take_event(
+    take_input(
         p, (struct publisher_input){.type = PUBLISHER_PODS, .pods = pods, .err = err});
 }
 
