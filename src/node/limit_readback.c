@@ -337,12 +337,22 @@ static void check_limit(struct limit_readback *r, struct usage_limit *l)
                      SPAN_ARG(l->container), is, l->index, l->set_mib));
 }
 
+/* The texts are copied. */
+static void add_reading(struct limit_readings *out, struct usage_limit l)
+{
+    struct span *const texts[] = {&l.ns,      &l.pod,          &l.container,
+                                  &l.pod_uid, &l.container_id, &l.uuid};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        *texts[i] = arena_copy(&out->arena, *texts[i]);
+    MEM_GROW(out->limits, out->cap, out->n + 1);
+    out->limits[out->n++] = l;
+}
+
 /* Reads the limits of the container's cgroups on the card. */
 static void read_allocation(struct limit_readback *r, const struct allocation *al,
                             struct limit_readback_card *card)
 {
     const struct span uuid = span_of(card->uuid);
-    struct limit_readings *out = r->out;
     struct gpu_memory_limit is, pod = {.hard = GPU_NO_LIMIT};
     for (size_t i = 0; i < r->n_places && r->settings.sets; i++)
         if (!r->places[i].cgroup->leaf && span_eq(r->places[i].cgroup->pod_uid, al->uid))
@@ -355,12 +365,12 @@ static void read_allocation(struct limit_readback *r, const struct allocation *a
             !span_eq(place->name->container, al->container))
             continue;
         struct usage_limit l = {
-            .ns = arena_copy(&out->arena, al->ns),
-            .pod = arena_copy(&out->arena, al->name),
-            .container = arena_copy(&out->arena, al->container),
-            .pod_uid = arena_copy(&out->arena, al->uid),
-            .container_id = arena_copy(&out->arena, g->container_id),
-            .uuid = arena_copy(&out->arena, uuid),
+            .ns = al->ns,
+            .pod = al->name,
+            .container = al->container,
+            .pod_uid = al->uid,
+            .container_id = g->container_id,
+            .uuid = uuid,
             .index = card->index,
             .set_mib = al->driver_limit_mib,
             .hard = pod.hard,
@@ -377,8 +387,7 @@ static void read_allocation(struct limit_readback *r, const struct allocation *a
         if (i < n)
             continue;
         check_limit(r, &l);
-        MEM_GROW(out->limits, out->cap, out->n + 1);
-        out->limits[out->n++] = l;
+        add_reading(r->out, l);
     }
 }
 
@@ -396,18 +405,11 @@ static bool is_there(struct limit_readback *r, const struct usage_limit *l)
 /* A limit that was missing is missing until it is read again. */
 static void keep_missing(struct limit_readback *r)
 {
-    struct limit_readings *out = r->out;
     for (size_t i = 0; r->readings && i < r->readings->n; i++) {
         struct usage_limit l = r->readings->limits[i];
-        struct span *const texts[] = {&l.ns,      &l.pod,          &l.container,
-                                      &l.pod_uid, &l.container_id, &l.uuid};
-        if (!l.missing_ms || find_limit(out, &l) || !is_there(r, &l))
-            continue;
-        for (size_t k = 0; k < ARRAY_LEN(texts); k++)
-            *texts[k] = arena_copy(&out->arena, *texts[k]);
         l.used = -1;
-        MEM_GROW(out->limits, out->cap, out->n + 1);
-        out->limits[out->n++] = l;
+        if (l.missing_ms && !find_limit(r->out, &l) && is_there(r, &l))
+            add_reading(r->out, l);
     }
 }
 

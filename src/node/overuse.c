@@ -92,13 +92,6 @@ size_t overuse_count(const struct overuse *o)
 #define CARD_KEY       "%.*s#%d/"
 #define CARD_ARG(card) SPAN_ARG((card)->uuid), (card)->uuid.n ? 0 : (card)->index
 
-/* By name where it is known: a pod that is deleted and made again has another UID. */
-static char *over_key(const struct usage *u, const struct usage_container *c)
-{
-    return xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&u->cards[c->card]), SPAN_ARG(c->ns),
-                     SPAN_ARG(c->pod.n ? c->pod : c->pod_uid));
-}
-
 /* Evictions concern the pod, the other actions a container and a card. The name of the
  * container, because its ID changes with each restart. */
 static char *limit_key(const struct usage *u, const struct usage_container *c,
@@ -428,7 +421,10 @@ static const struct over *note_over(struct overuse *o, size_t i,
 {
     double full_mib = OVERUSE_FULL_RATE * (double)excess->tolerance;
     const struct usage_container *c = &o->u->containers[i];
-    cleanup_free char *key = over_key(o->u, c);
+    /* By name where it is known: a pod that is deleted and made again has another UID. */
+    cleanup_free char *key =
+        xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&o->u->cards[c->card]), SPAN_ARG(c->ns),
+                  SPAN_ARG(c->pod.n ? c->pod : c->pod_uid));
     uint64_t uid = hash_bytes(0, c->pod_uid.p, c->pod_uid.n);
     struct over *over = NULL;
     for (size_t k = 0; k < o->n_overs && !over; k++)

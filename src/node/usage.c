@@ -83,12 +83,6 @@ static void set_incomplete(struct usage_card *card, const char *why)
         snprintf(card->incomplete, sizeof card->incomplete, "%s", why);
 }
 
-static const struct usage_place *place_of(const struct usage_input *in, int64_t pid)
-{
-    size_t at = ARRAY_LOWER_BOUND(p, in->places, in->n_places, p->pid.pid < pid);
-    return at < in->n_places && in->places[at].pid.pid == pid ? &in->places[at] : NULL;
-}
-
 /* Sets what is known of the promise of a container that uses the card: nothing, or that it
  * is an init container. Without a promise on any card, its pod may have been promised one by
  * its labels, without a device of the kubelet. The kubelet does not list an init container,
@@ -219,7 +213,10 @@ static void add_outside(struct builder *b, size_t card, const struct gpu_process
 
 static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
 {
-    const struct usage_place *place = place_of(&b->in, process->pid);
+    const struct usage_place *const places = b->in.places;
+    size_t at = ARRAY_LOWER_BOUND(p, places, b->in.n_places, p->pid.pid < process->pid);
+    const struct usage_place *place =
+        at < b->in.n_places && places[at].pid.pid == process->pid ? &places[at] : NULL;
     enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
     if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
         kind = USAGE_UNMAPPED;
