@@ -766,9 +766,14 @@ static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
     return limit > 0 ? (int)limit : 0;
 }
 
+/* Without a new stream nothing is left to do before the wait: libcurl has read all that came, or
+ * its own timer ends the wait at once. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
 {
-    if (advance(loop))
+    bool is_new = false;
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    is_new |= !s->is_added;
+    if (is_new && advance(loop))
         return;
     must_multi(curl_multi_poll(loop->multi, NULL, 0, wait_limit(loop, wait_ms), NULL));
     advance(loop);
