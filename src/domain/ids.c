@@ -77,9 +77,11 @@ bool ids_read(enum ids_resource r, struct span text, struct ids_id *id)
            id->unit < IDS_UNITS_MAX;
 }
 
-bool ids_is_of_go_plugin(struct span text)
+bool ids_name_no_card(struct span text)
 {
-    return text.n > 0 && memmem(text.p, text.n, "-_-", 3) != NULL;
+    static const size_t uuid = sizeof "GPU-01234567-0123-0123-0123-0123456789ab" - 1;
+    return text.n > 0 && (memmem(text.p, text.n, "-_-", 3) != NULL ||
+                          (text.n > uuid && text.p[uuid] == '-'));
 }
 
 struct ids_card ids_card_of(struct span uuid)

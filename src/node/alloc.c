@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/scv.h"
@@ -46,6 +47,7 @@ struct alloc {
     int64_t node_due_ms, limits_due_ms;
     uint64_t serial;      /* number of requests */
     struct list requests; /* oldest first */
+    uint64_t others;      /* hash of what ALLOC_DEVICES sent of other plugins' ids */
 };
 
 /* A request */
@@ -370,6 +372,20 @@ static bool count_cards(struct alloc_state *s)
     return more;
 }
 
+/* Sends the list when the ids of other plugins in it have changed, or are known at last. */
+static void follow_others(struct alloc *a)
+{
+    struct alloc_state *s = &a->state;
+    uint64_t hash = s->surveyed;
+    for (size_t i = 0; i < s->allocations.n; i++)
+        ARRAY_EACH_ITEM(const struct span, id, s->allocations.items[i]->others,
+                        s->allocations.items[i]->n_others)
+    hash = hash_bytes(hash, id->p, id->n);
+    if (hash != a->others)
+        alloc_state_output(s, ALLOC_DEVICES);
+    a->others = hash;
+}
+
 static void report_devices(struct alloc_state *s)
 {
     alloc_state_output(s, ALLOC_DEVICES);
@@ -468,6 +484,9 @@ static void take_dialect(struct alloc_state *s, struct span label)
     s->cards.settings.dialect = !s->cards.settings.dialect;
     alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
                     s->cards.settings.dialect ? "now" : "no longer");
+    /* What pods ask for and containers hold of it is not known yet. */
+    if (s->cards.settings.dialect)
+        s->listed = s->surveyed = false;
     alloc_state_relist(s);
     alloc_state_output(s, ALLOC_DEVICES);
 }
@@ -726,6 +745,7 @@ void alloc_step(struct alloc *a, struct step_time now, struct alloc_input *in,
         break;
     }
     alloc_state_save(s);
+    follow_others(a);
     s->admits = !list_is_empty(&a->requests) || identify_awaits_allocate(a->identify);
 }
 

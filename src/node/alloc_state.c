@@ -195,8 +195,10 @@ void alloc_state_annotate(struct alloc_state *s, struct local_pod *p)
     struct jwrite w = {.out = &text};
     if (pod->terminal || alloc_state_is_static(pod->uid) || !pod->n_containers)
         return;
-    if (pod->is_chosen && alloc_state_allocation(s, pod, &pod->containers[0]) &&
-        take_patch_turn(s, &p->cards)) {
+    const struct allocation *first = alloc_state_allocation(s, pod, &pod->containers[0]);
+    if (first && first->n_others) /* it has its cards from another plugin */
+        return;
+    if (pod->is_chosen && first && take_patch_turn(s, &p->cards)) {
         annotate_cards(s, pod);
         p->assigned = (struct pod_patch){0}; /* the promise has it as false */
     }

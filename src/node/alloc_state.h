@@ -147,6 +147,9 @@ struct alloc_state {
     bool dirty;       /* they have changed since the last ALLOC_SAVE */
     struct list pods; /* struct local_pod, in order of arrival */
     bool listed;      /* the pods of this node */
+    /* podresources has listed what all containers hold: slots are not registered before, so that
+     * ids of another plugin are never missing. */
+    bool surveyed;
     bool admits;      /* a request is under way, or an Allocate must follow */
     uint64_t list;    /* number of pod lists */
     uint64_t queries; /* number of podresources calls */

@@ -214,7 +214,7 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         sync_limit_devices(d, o->uid);
         break;
     case ALLOC_DEVICES:
-        endpoints_send_devices(d->endpoints, &d->state->cards);
+        endpoints_send_devices(d->endpoints, d->state);
         break;
     }
 }
@@ -233,7 +233,7 @@ static void handle_msg(struct dispatcher *d, struct dispatcher_msg *m)
         /* Another plugin of this node may have served meanwhile; its allocations are in the
          * state file. */
         load_allocations(d);
-        endpoints_stream_opened(d->endpoints, m, &d->state->cards);
+        endpoints_stream_opened(d->endpoints, m, d->state);
         return;
     case DISPATCHER_CALL_CLOSED:
         if (!endpoints_stream_closed(d->endpoints, m->in.request.token))

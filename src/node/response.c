@@ -588,8 +588,20 @@ static void add_device(struct dp_devices *list, struct span id, bool healthy)
         .id = id, .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy")};
 }
 
-int response_list(const struct cards *cards, enum ids_resource r, struct buf *out,
-                  struct err *err)
+/* Two pods of one name can have been shown with the same ids. */
+static void add_others(struct dp_devices *list, const struct allocation *al)
+{
+    for (size_t i = 0; i < al->n_others; i++) {
+        size_t k = list->n;
+        while (k > 0 && !span_eq(list->items[k - 1].id, al->others[i]))
+            k--;
+        if (k == 0)
+            add_device(list, al->others[i], true);
+    }
+}
+
+int response_list(const struct cards *cards, const struct allocation_set *allocations,
+                  enum ids_resource r, struct buf *out, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf id = {0};
@@ -597,13 +609,17 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
     size_t n = r == IDS_CORE ? cards->most_in_use * REQUEST_CORE : 0;
     for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
         n += r == IDS_MEM ? (size_t)cards->items[i].most_units : each;
+    const size_t ours = n;
+    for (size_t i = 0; i < allocations->n; i++)
+        if (allocations->items[i]->resource == r)
+            n += allocations->items[i]->n_others;
     struct dp_devices list = {.items = arena_zalloc(&a, (n + 1) * sizeof *list.items)};
     /* Ids of compute name no card and stay healthy with an unhealthy one: an id that is
      * unhealthy while a container of another card has it makes the kubelet reject the
      * container's pod when the kubelet restarts. */
-    while (r == IDS_CORE && list.n < n)
+    while (r == IDS_CORE && list.n < ours)
         add_device(&list, span_of(arena_printf(&a, "core-%zu", list.n)), true);
-    for (size_t i = 0; i < cards->n && list.n < n; i++) {
+    for (size_t i = 0; i < cards->n && list.n < ours; i++) {
         const struct plugin_card *c = &cards->items[i];
         int64_t units = r == IDS_MEM ? c->most_units : (int64_t)each;
         for (int64_t u = 0; u < units; u++) {
@@ -613,5 +629,8 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
                        c->health.healthy && (r != IDS_MEM || u < c->units));
         }
     }
+    for (size_t i = 0; i < allocations->n && list.n < n; i++)
+        if (allocations->items[i]->resource == r)
+            add_others(&list, allocations->items[i]);
     return proto_encode(&dp_devices_type, &list, DP_MESSAGE_MAX, out, err);
 }

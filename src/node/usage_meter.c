@@ -101,7 +101,7 @@ static bool is_anywhere(const struct podresources_entry *e)
         struct span id = e->ids[i];
         bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-"));
         if (!(is_ours && ids_read(ours, id, &parsed)) &&
-            (!of_card || ids_is_of_go_plugin(id)))
+            (!of_card || ids_name_no_card(id)))
             return true;
     }
     return false;

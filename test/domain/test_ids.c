@@ -71,9 +71,9 @@ TEST(other_ids_are_rejected)
             ck_assert_msg(!ids_read((enum ids_resource)r, span_of(*c), &id), "\"%s\"",
                           *c);
     ck_assert(!ids_read(IDS_MEM, (struct span){"abcdef\0-1", 9}, &id));
-    ck_assert(ids_is_of_go_plugin(span_of(bad[ARRAY_LEN(bad) - 1])));
-    ck_assert(!ids_is_of_go_plugin(span_of(written(uuid, 3))));
-    ck_assert(!ids_is_of_go_plugin((struct span){0}));
+    ck_assert(ids_name_no_card(span_of(bad[ARRAY_LEN(bad) - 1])));
+    ck_assert(!ids_name_no_card(span_of(written(uuid, 3))));
+    ck_assert(!ids_name_no_card((struct span){0}));
 }
 
 TEST(an_id_names_its_card)

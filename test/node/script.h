@@ -34,13 +34,15 @@
  *     cards UUID[:lost]...       a sample; each card has 8 GiB
  *     answer, env, log, said     the last answer; what the container got; patches and
  *                                events; lines of the log
+ *     others                     ids of another plugin in the list of slots
  *     limits, slots              the driver's limits, and MiB of slots, that the allocations
  *                                recorded
  *     count NAME N, least NAME N a counter is N, or at least N; see count_of
  *     mark                       calls of podresources count from 0
  *
- * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/g3" (slot 3 of nvidia.com/gpu), "GPU-1/0-3" (four units), "GPU-1" (the whole card), or an id as
- * the kubelet has it.
+ * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/g3" (slot 3 of nvidia.com/gpu),
+ * "GPU-1/0-3" (four units), "GPU-1" (the whole card), an id of the Go plugin, or "other:ID" of
+ * another plugin, of slots or (dialect) of nvidia.com/gpu.
  */
 
 #include "kube/deviceplugin.h"
@@ -113,6 +115,10 @@ static size_t read_ids(struct span *words, const char *end, struct span *ids)
             break;
         if (!word.n)
             continue;
+        if (span_starts(word, SPAN("other:"))) {
+            ids[n++] = copy((struct span){word.p + 6, word.n - 6});
+            continue;
+        }
         if (strstr(copy(word).p, "-_-")) {
             ids[n++] = copy(word);
             continue;
@@ -193,6 +199,12 @@ static void add_container(struct kubelet_pod *p, struct span name)
         (struct podres_container){copy(name), p->devices[k], IDS_CARD_RESOURCES};
 }
 
+/* What the plugin before served. */
+static enum ids_resource other_resource(void)
+{
+    return rig.dialect ? IDS_DIALECT : IDS_SHARE;
+}
+
 static void show_ids(struct span pod, struct span container, const struct span *ids,
                      size_t n)
 {
@@ -200,7 +212,9 @@ static void show_ids(struct span pod, struct span container, const struct span *
     for (size_t k = 0; k < p->pod.n_containers; k++)
         for (size_t i = 0; i < n && span_eq(p->containers[k].name, container); i++) {
             struct ids_id id;
-            int r = ids_is_of_go_plugin(ids[i]) ? IDS_MEM : read_id(ids[i], &id);
+            int r = ids_name_no_card(ids[i])         ? IDS_MEM
+                    : span_starts(ids[i], SPAN("GPU-")) ? other_resource()
+                                                        : read_id(ids[i], &id);
             p->ids[k][r][p->devices[k][r].n_ids++] = ids[i];
         }
 }
@@ -337,6 +351,12 @@ static void sync_all(void)
     FEED(.type = ALLOC_IN_LIST_STARTED);
     FEED(.type = ALLOC_IN_LIST_ENDED);
     FEED(.type = ALLOC_IN_NODE);
+    FEED(.type = ALLOC_IN_LIST_ENDED); /* those of the node's dialect */
+    int64_t before[ARRAY_LEN(outputs)];
+    memcpy(before, outputs, sizeof before);
+    FEED(.type = ALLOC_IN_TICK); /* which lists what containers hold */
+    memcpy(outputs, before, sizeof before);
+    lists = 0;
 }
 
 static void start_with(struct span name)
@@ -403,15 +423,37 @@ static void read_node(struct span runtime, struct span kubelet, bool found)
          .node = node, .err = found ? NULL : &err);
 }
 
-/* How many ids of aliyun.com/gpu-core.percentage ListAndWatch sends. All are healthy. */
-static int64_t count_core_ids(void)
+/* What ListAndWatch sends. */
+static struct dp_devices devices_of(enum ids_resource r)
 {
     cleanup_buf struct buf out = {0};
-    cleanup_arena struct arena a = {0};
     struct dp_devices list;
     struct err err;
-    ck_assert_int_eq(response_list(&state()->cards, IDS_CORE, &out, &err), 0);
-    ck_assert_int_eq(proto_decode(&dp_devices_type, buf_span(&out), &a, &list, &err), 0);
+    ck_assert_int_eq(response_list(&state()->cards, &state()->allocations, r, &out, &err),
+                     0);
+    ck_assert_int_eq(
+        proto_decode(&dp_devices_type, buf_span(&out), &rig.arena, &list, &err), 0);
+    return list;
+}
+
+static const char *write_others(void)
+{
+    cleanup_buf struct buf text = {0};
+    const struct dp_devices list = devices_of(other_resource());
+    struct ids_id id;
+    buf_adds(&text, "");
+    for (size_t i = 0; i < list.n; i++)
+        if (!ids_read(other_resource(), list.items[i].id, &id)) {
+            ck_assert_span_eq(list.items[i].health, "Healthy");
+            buf_printf(&text, "%s%.*s", text.n ? " " : "", SPAN_ARG(list.items[i].id));
+        }
+    return arena_copy(&rig.arena, buf_span(&text)).p;
+}
+
+/* How many ids of aliyun.com/gpu-core.percentage there are. All are healthy. */
+static int64_t count_core_ids(void)
+{
+    const struct dp_devices list = devices_of(IDS_CORE);
     for (size_t i = 0; i < list.n; i++)
         ck_assert_span_eq(list.items[i].health, "Healthy");
     return (int64_t)list.n;
@@ -455,6 +497,7 @@ static int64_t count_of(struct span name)
         {"dialect", state()->cards.settings.dialect && rig.dialect},
         {"failed", failure->failures > 0},
         {"failed-ms", failure->failures ? rig.now.mono_ms - failure->since_ms : 0},
+        {"surveyed", state()->surveyed},
         {"node-failed", state()->node.failures > 0},
     };
     array_items(a, all)
@@ -544,6 +587,8 @@ static const char *run(struct span line)
                           : IS("log")  ? &events
                           : IS("said") ? &said
                                        : NULL;
+    if (IS("others"))
+        return write_others();
     if (IS("limits") || IS("slots"))
         return write_limits(IS("slots"));
     ck_assert_msg(known || IS("answer"), "unknown command: %.*s", SPAN_ARG(line));

@@ -819,7 +819,7 @@ SCRIPT(a_view_older_than_a_request_is_discarded, "with reconcile\n"
 /* More often during a failure. */
 SCRIPT(podresources_is_probed_without_gpu_pods, "with reconcile\n"
                                                 "pod other Running a:none\n"
-                                                "pass 1000\n"
+                                                "pass 61000\n"
                                                 "count gets 1\n"
                                                 "pass 182000\n"
                                                 "count gets 4\n"
@@ -837,7 +837,7 @@ SCRIPT(podresources_is_probed_without_gpu_pods, "with reconcile\n"
 SCRIPT(a_kubelet_without_get_is_no_failure, "with reconcile\n"
                                             "no-get\n"
                                             "pod other Running a:none\n"
-                                            "pass 131000\n"
+                                            "pass 191000\n"
                                             "count gets 1\n"
                                             "count failed 0\n"
                                             "least lists 2\n"
@@ -1307,5 +1307,101 @@ SCRIPT(the_label_of_the_node_beats_the_option,
        "fresh hami\n" /* not before the Node is read */
        "cards GPU-0 GPU-1\n"
        "count dialect 0")
+
+/* -- ids of the plugin before -- */
+
+#define TAKEN                                                                            \
+    "pod p Running on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"                \
+    "shows p a other:GPU-0-7\n"                                                          \
+    "shows p b other:GPU-1-3\n"                                                          \
+    "pass 1000\n"
+
+/* The kubelet asks for the devices of containers that do not run when it restarts. While it has not
+ * read its pods, it shows none. */
+SCRIPT(ids_of_another_plugin_are_listed_until_their_pod_ends,
+       "with reconcile\n"
+       "others => \n"
+       "count device-lists 1\n" TAKEN "others => GPU-0-7 GPU-1-3\n"
+       "count device-lists 2\n"
+       "count recovered 2\n"
+       "slots => p a 2048, p b 2048\n"
+       "pass 182000\n"
+       "count device-lists 2\n"
+       "count saves 1\n"
+       "plugin\n"
+       "others => GPU-0-7 GPU-1-3\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "-kubelet p\n"
+       "api p Running on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"
+       "listed\n"
+       "restart\n"
+       "pass 182000\n"
+       "others => GPU-0-7 GPU-1-3\n"
+       "log => \n"
+       "count mismatches 0\n"
+       "api p Succeeded on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"
+       "others => ")
+
+SCRIPT(ids_of_another_plugin_are_never_given,
+       "with reconcile\n" TAKEN "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
+       "prefer slots1 other:GPU-0-7 other:GPU-1-8 GPU-1/s5 => GPU-1/s5\n"
+       "allocate slots other:GPU-0-7 ~> unknown-id: \"GPU-0-7\" is not a device id\n"
+       "prefer slots1 other:GPU-0-7 ~> insufficient-ids: \n"
+       "pod r on=1 memory=1Gi record=1024+uid-r a:slots1\n"
+       "prefer slots1 GPU-1/s5 => GPU-1/s5\n"
+       "allocate slots other:GPU-0-7 ~> unknown-id: \"GPU-0-7\" is not a device id\n"
+       "others => GPU-0-7 GPU-1-3")
+
+/* Its ids leave with its containers. */
+SCRIPT(ids_of_a_pod_that_only_the_kubelet_has_are_listed,
+       "with reconcile\n"
+       "kubelet late a\n"
+       "shows late a other:GPU-0-7\n"
+       "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
+       "admit q a slots1 => allocated\n"
+       "others => GPU-0-7\n"
+       "plugin\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "listed\n"
+       "pass 1000\n"
+       "others => GPU-0-7\n"
+       "-kubelet late\n"
+       "pod r on=1 memory=1Gi record=1024+uid-r a:slots1\n"
+       "prefer slots1\n"
+       "others => ")
+
+/* Its ids are those of another system on purpose; with units, nobody else has ids of the node. */
+SCRIPT(an_id_of_units_that_is_none_of_the_node_is_no_id_of_another_plugin,
+       "with reconcile\n"
+       "pod p Running on=1 memory=2Gi record=2048+uid-p a:slots1\n"
+       "shows p a GPU-7/s3\n"
+       "pass 12000\n"
+       "others => \n"
+       "log ~> GPUMismatch container a holds")
+
+/* Without it, ids of another plugin could be missing from the first list. */
+SCRIPT(what_containers_hold_is_listed_before_slots_are_registered,
+       "fresh defaults\n"
+       "away\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "pod p Running on=1 memory=2Gi record=2048+uid-p a:slots1\n"
+       "shows p a other:GPU-0-7\n"
+       "pass 5000\n"
+       "count calls 0\n"
+       "listed\n"
+       "pass 5000\n"
+       "least lists 4\n"
+       "count surveyed 0\n"
+       "count failed 1\n"
+       "back\n"
+       "pass 1000\n"
+       "count surveyed 1\n"
+       "others => GPU-0-7\n"
+       "mark\n"
+       "pass 182000\n"
+       "count lists 0")
 
 UNIT_MAIN_AROUND(begin, end)
