@@ -74,6 +74,9 @@ TEST(other_ids_are_rejected)
     ck_assert(ids_name_no_card(span_of(bad[ARRAY_LEN(bad) - 1])));
     ck_assert(!ids_name_no_card(span_of(written(uuid, 3))));
     ck_assert(!ids_name_no_card((struct span){0}));
+    ck_assert(ids_name_no_card(SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7")));
+    ck_assert(!ids_name_no_card(SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11::7")));
+    ck_assert(!ids_name_no_card(SPAN("MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11/7/0")));
 }
 
 TEST(an_id_names_its_card)

@@ -42,7 +42,7 @@
  *
  * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/g3" (slot 3 of nvidia.com/gpu),
  * "GPU-1/0-3" (four units), "GPU-1" (the whole card), an id of the Go plugin, or "other:ID" of
- * another plugin, of slots or (dialect) of nvidia.com/gpu.
+ * another plugin, of slots or (dialect) of nvidia.com/gpu; "nvidia:ID" is of nvidia.com/gpu always.
  */
 
 #include "kube/deviceplugin.h"
@@ -119,7 +119,7 @@ static size_t read_ids(struct span *words, const char *end, struct span *ids)
             ids[n++] = copy((struct span){word.p + 6, word.n - 6});
             continue;
         }
-        if (strstr(copy(word).p, "-_-")) {
+        if (strstr(copy(word).p, "-_-") || span_starts(word, SPAN("nvidia:"))) {
             ids[n++] = copy(word);
             continue;
         }
@@ -212,8 +212,9 @@ static void show_ids(struct span pod, struct span container, const struct span *
     for (size_t k = 0; k < p->pod.n_containers; k++)
         for (size_t i = 0; i < n && span_eq(p->containers[k].name, container); i++) {
             struct ids_id id;
-            int r = ids_name_no_card(ids[i])         ? IDS_MEM
+            int r = ids_name_no_card(ids[i])            ? IDS_MEM
                     : span_starts(ids[i], SPAN("GPU-")) ? other_resource()
+                    : span_starts(ids[i], SPAN("nvi"))  ? IDS_DIALECT
                                                         : read_id(ids[i], &id);
             p->ids[k][r][p->devices[k][r].n_ids++] = ids[i];
         }

@@ -1372,6 +1372,31 @@ SCRIPT(ids_of_a_pod_that_only_the_kubelet_has_are_listed,
        "prefer slots1\n"
        "others => ")
 
+/* Where nvidia.com/gpu is ours. Elsewhere its ids are those of NVIDIA's plugin. */
+SCRIPT(ids_of_hamis_plugin_are_listed, "with reconcile\n"
+                                       "dialect hami\n"
+                                       "count surveyed 0\n"
+                                       "list\n"
+                                       "pod p Running a:gpus1 b:gpus1\n"
+                                       "shows p a other:GPU-0-7\n"
+                                       "shows p b other:GPU-0-8\n"
+                                       "pass 1000\n"
+                                       "count surveyed 0\n"
+                                       "others => \n"
+                                       "listed\n"
+                                       "pass 1000\n"
+                                       "count surveyed 1\n"
+                                       "others => GPU-0-7 GPU-0-8\n"
+                                       "pass 61000\n"
+                                       "count mismatches 0\n"
+                                       "log => \n"
+                                       "with reconcile\n"
+                                       "kubelet q a\n"
+                                       "shows q a nvidia:GPU-0\n"
+                                       "pod r on=1 a:mem1\n"
+                                       "admit r a mem1 => allocated\n"
+                                       "count allocations 1")
+
 /* Its ids are those of another system on purpose; with units, nobody else has ids of the node. */
 SCRIPT(an_id_of_units_that_is_none_of_the_node_is_no_id_of_another_plugin,
        "with reconcile\n"
