@@ -54,6 +54,8 @@
 
 /* Label or annotation of a template Node, which an autoscaler sends: its cards. */
 #define KEY_CARDS "gpushare.io/cards"
+/* Annotation of a Node, by HAMi: cards that get no new request in its words. */
+#define KEY_HAMI_CORDON "hami.io/device-cordon"
 
 /* Of the device plugin's rejection, in an Event's note and a pod's status.message. */
 #define KEY_NO_PROMISE "has no promised card"

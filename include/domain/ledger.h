@@ -107,7 +107,8 @@ struct card {
     /* More memory or compute is promised than it has, without pods that have no card and have
      * not started. */
     bool overcommitted;
-    bool use_known;            /* whose memory is used is measured, not estimated */
+    bool use_known; /* whose memory is used is measured, not estimated */
+    bool cordoned;  /* by hami.io/device-cordon: no request in a dialect gets it */
     uint16_t compute_promised; /* percent of its compute; saturated */
     uint16_t compute_reserved;
     int32_t slots_left;  /* neither promised nor reserved; below 0: too many are */
@@ -248,7 +249,9 @@ struct ledger_pod {
     struct span uid, ns, name;
     /* Of GPUs; shared by the pods that make an equal request. Bound: what the pod counts
      * for, see domain/promise.h. */
-    const struct request *request;
+    const struct request *request; /* of a placed pod: what it means on its node */
+    const struct request
+        *asks; /* what it means on each node: its own, or that of request_on */
     /* Why the request is invalid; NULL: it is valid. A pending pod then has kind NONE. */
     const char *invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */

@@ -121,6 +121,8 @@ void promise_write(struct buf *out, const struct promise *promise,
  *   for; if that is invalid, all of each card.
  * - Taken over: what the annotations say of each card, or its limits if these ask for more. All of the
  *   compute of a card is all of the card, as HAMi gives it to no other pod then.
+ * - In a dialect (rules->dialect): what nvidia.com/gpu is on other nodes, and `hami` with the record of
+ *   the bind as above, or with what the limits ask for, which cannot be edited.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 

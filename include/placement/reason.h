@@ -17,7 +17,8 @@ enum obstacle_kind {
     OBSTACLE_TAINTS,   /* the pod does not tolerate them */
     OBSTACLE_CORDON,
     /* Of the node, for the request of GPUs: only the first of these. */
-    OBSTACLE_NODE, /* it takes no pods: see enum node_state */
+    OBSTACLE_NODE,    /* it takes no pods: see enum node_state */
+    OBSTACLE_DIALECT, /* another one, or the request is invalid there */
     OBSTACLE_MODE,
     OBSTACLE_ISOLATION,
     OBSTACLE_NO_SCV, /* models and clocks are unknown */

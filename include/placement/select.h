@@ -14,6 +14,9 @@
  * condition on the node belongs into node_fits there, and into select_least_mib. A reason why a
  * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
  *
+ * A request in a dialect has another meaning on nodes of that dialect: all functions here take the
+ * request of the pod, and apply request_on, unless they say otherwise.
+ *
  * A set of cards is a uint64_t: bit i is node->cards[i]. A request gets cards that fit, in the
  * order of the pod's policy:
  *   binpack  least free memory first (keeps large free blocks)
@@ -150,14 +153,25 @@ bool select_by_rows(const struct request *request);
 bool select_rows(const struct ledger_node *node, const struct request *request,
                  uint64_t *chosen);
 
-/* Has the card the model and clock that the request names? */
+/* Has the card the UUID that the request names? */
+bool select_uuid_suits(const struct card *card, const struct request *request);
+/* Has the card the model, clock and UUID that the request names? */
 static inline bool select_card_suits(const struct card *card,
                                      const struct request *request)
 {
-    return MUTANT(model_ignored) || request_accepts_card(request, card->kind);
+    return MUTANT(model_ignored) ||
+           (request_accepts_card(request, card->kind) &&
+            (!request->rules.n || select_uuid_suits(card, request)));
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);
+/* Has the node the dialect of the request, which is valid there? `request`: of request_on. */
+static inline bool select_dialect_allows(const struct ledger_node *node,
+                                         const struct request *request)
+{
+    return !request->dialect ||
+           (request->dialect == node->dialect && request->kind != REQUEST_NONE);
+}
 /* Does the node's label gpushare/mode allow the request? */
 bool select_mode_allows(const struct ledger_node *node, const struct request *request);
 /* Can the node hold the pod to the memory that it requests, as its gpushare/isolation says? */

@@ -265,7 +265,7 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     uint32_t cards = today->cards;
     bool rejected = false;
     if (!alone)
-        limit = request_mib(today, size);
+        limit = request_mib(today, size, 0);
     if (hami) {
         p->asks = ask(hami, size, h->total_mib, &rejected);
         cards = rejected ? cards : hami->cards;

@@ -379,8 +379,10 @@ struct quota_amounts core_quota_amounts(const struct request *r,
 {
     int64_t mib = node ? 0 : r->mib_per_card * r->cards;
     for (; node && cards; cards &= cards - 1) {
-        int64_t total_mib = node->cards[__builtin_ctzll(cards)].total_mib;
-        mib += r->kind == REQUEST_CARDS ? total_mib : request_mib(r, total_mib);
+        const struct card *card = &node->cards[__builtin_ctzll(cards)];
+        mib += r->kind == REQUEST_CARDS
+                   ? card->total_mib
+                   : request_mib(r, card->total_mib, card->kind->kept_mib);
     }
     return quota_amounts(r, r->cards, mib);
 }
@@ -393,6 +395,7 @@ int core_quota_check(const struct core *core, struct step_time now, struct span 
     struct quota_amounts own = {0};
     const struct ledger_reservation *reserved =
         ledger_reservation_find(core->ledger, uid);
+    r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
     if (!quota_counts(r))
         return 0;
     if (core_quotas_ready(core, now, err))

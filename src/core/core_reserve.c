@@ -82,7 +82,7 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
                       bool joint)
 {
     const struct core_input *in = s->in;
-    const struct request *request = m->request;
+    const struct request *request = request_on(m->request, m->node->dialect);
     struct ledger_reservation r = {
         .uid = m->uid,
         .ns = m->pod ? m->pod->ns : in->ns,
@@ -95,12 +95,15 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
         .n_shares = request->cards,
         .shares = arena_zalloc(&s->core->scratch, request->cards * sizeof *r.shares)};
     uint64_t chosen = m->cards;
+    if (request->kind == REQUEST_DEVICES) /* whose cards the kubelet chooses */
+        return;
     r.requests.pods = 1;
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
-        r.shares[i] = (struct ledger_share){.card = card->index,
-                                            .mib = request_mib(request, card->total_mib),
-                                            .uuid = card->uuid};
+        r.shares[i] = (struct ledger_share){
+            .card = card->index,
+            .mib = request_mib(request, card->total_mib, card->kind->kept_mib),
+            .uuid = card->uuid};
     }
     ledger_reserve(s->core->ledger, &r, m->node->name);
     core_reserve_yield(s, m->node->name, r.priority);
@@ -141,7 +144,7 @@ static bool serves(const struct step *s, const struct ledger_reservation *r)
     for (size_t i = 0; i + in->n_last < in->n_nodes && !offered; i++)
         offered = span_eq(in->nodes[i], r->node->name);
     return offered && r->priority == in->priority &&
-           request_equal(r->request, in->request);
+           request_equal(r->request, request_on(in->request, r->node->dialect));
 }
 
 /* The nodes of the input, each once. */
@@ -290,8 +293,12 @@ static const struct ledger_node *choose_node(struct step *s, uint64_t *chosen)
     for (size_t i = 0; i < 2 * in->n_nodes; i++) {
         const struct ledger_node *node =
             ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
+        bool devices =
+            node && request_on(in->request, node->dialect)->kind == REQUEST_DEVICES;
+        *chosen = 0;
         if (node && node_has_space(in, node) == (i < in->n_nodes) &&
-            select_fit_pod(node, &asks) == FIT_YES && select_bind(node, &asks, chosen) &&
+            select_fit_pod(node, &asks) == FIT_YES &&
+            (devices || select_bind(node, &asks, chosen)) &&
             !core_quota_check(s->core, s->now, in->ns, in->uid, in->request, node,
                               *chosen, NULL))
             return node;

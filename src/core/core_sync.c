@@ -286,7 +286,8 @@ static bool is_promised_otherwise(const struct ledger_pod *entry,
 {
     const struct request *r = entry->request;
     bool whole = r->kind == REQUEST_CARDS;
-    if (!entry->node || entry->final || !(r->by_label || r->slots) || !promise->n)
+    if (!entry->node || entry->final || !(r->by_label || r->slots || r->dialect) ||
+        !promise->n)
         return false;
     return promise->whole != whole || (!whole && promise->card_mib != r->mib_per_card);
 }
@@ -331,13 +332,15 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
 {
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
-    /* The kubelet chooses the cards of nvidia.com/gpu. */
-    size_t n = asks_for_cards(entry->request) ? promise->n : 0;
+    /* The kubelet chooses the cards of nvidia.com/gpu, on nodes where that is no word of HAMi's. What
+     * the node is may not be known yet. */
+    const struct request *r = request_on(entry->asks, SCV_DIALECT_HAMI);
+    size_t n = asks_for_cards(r) ? promise->n : 0;
     struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
     for (size_t i = 0; i < n; i++)
         shares[i] = (struct ledger_share){
             .card = promise->shares[i].card,
-            .mib = promise_share_mib(promise, i, entry->request, unit),
+            .mib = promise_share_mib(promise, i, r, unit),
             .unit_mib = (int32_t)promise->unit_mib,
             .card_units = (int32_t)promise->shares[i].card_units,
             .percent = promise->shares[i].percent,
@@ -413,7 +416,7 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
     } else {
         o->invalid = request_of(pod, &rules, &core->scratch, &o->request, &o->why) != 0;
     }
-    o->asks = o->invalid || o->request.kind != REQUEST_NONE ||
+    o->asks = o->invalid || o->request.kind != REQUEST_NONE || o->request.hami ||
               (bound && (pod->idx.p || pod->allocation.p));
 }
 
@@ -466,7 +469,8 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
     }
     if (pod->node.n) {
         place_pod(s, entry, pod, &o->promise);
-        note_differences(s, entry, pod, &o->promise, &o->request, o->invalid);
+        note_differences(s, entry, pod, &o->promise,
+                         request_on(&o->request, entry->node->dialect), o->invalid);
     } else if (MUTANT(old_event_frees) && entry->node &&
                !core_bind_find(s->core, pod->meta.uid)) {
         ledger_pod_unplace(l, entry);

@@ -42,6 +42,7 @@ static void node_fini(struct ledger *l, struct ledger_node *node)
     free(node->facts->departures);
     free(node->facts->foreign);
     free(node->facts->listed);
+    free((char *)node->facts->cordon.p);
     free(node->facts);
     free(node->cards);
     if (node->name.p != node->name_bytes)
@@ -223,6 +224,11 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->cordoned = node->cordoned;
         n->left_out = node->left_out;
         f->included = node->included;
+        if (!span_eq(f->cordon, node->cordon)) {
+            free((char *)f->cordon.p);
+            f->cordon =
+                (struct span){xmemdup0(node->cordon.p, node->cordon.n), node->cordon.n};
+        }
         f->capacity = node->capacity;
         f->allocatable = node->allocatable;
         f->memory = node->room.memory;

@@ -113,7 +113,7 @@ static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
 static void pod_free(struct ledger *l, struct ledger_pod *pod)
 {
     edit_free(l, pod->edit);
-    requests_release(&l->requests, pod->request);
+    requests_release(&l->requests, pod->asks);
     free((char *)pod->invalid_reason);
     free((char *)pod->differences);
     free(pod->nomination);
@@ -140,7 +140,7 @@ void ledger_pods_free(struct ledger *l)
 
 struct resources ledger_pod_requests(const struct ledger_pod *pod)
 {
-    return *requests_resources(pod->request);
+    return *requests_resources(pod->asks);
 }
 
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
@@ -265,13 +265,20 @@ void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
     }
 }
 
+/* What the pod asks for where it is. */
+static const struct request *request_here(const struct ledger_pod *pod)
+{
+    return request_on(pod->asks, pod->node ? pod->node->dialect : SCV_DIALECT_NONE);
+}
+
 /* `resources`: what it requests of its node. */
 static void share_request(struct ledger *l, struct ledger_pod *pod,
                           const struct request *request,
                           const struct resources *resources)
 {
-    const struct request *old = pod->request;
-    pod->request = requests_take(&l->requests, request, resources);
+    const struct request *old = pod->asks;
+    pod->asks = requests_take(&l->requests, request, resources);
+    pod->request = request_here(pod);
     if (old)
         requests_release(&l->requests, old);
 }
@@ -280,7 +287,7 @@ static void share_request(struct ledger *l, struct ledger_pod *pod,
 static void set_request(struct ledger *l, struct ledger_pod *pod,
                         const struct request *request, const char *why_not)
 {
-    share_request(l, pod, request, requests_resources(pod->request));
+    share_request(l, pod, request, requests_resources(pod->asks));
     free((char *)pod->invalid_reason);
     pod->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
@@ -293,8 +300,7 @@ static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod 
     p->edit->priority = ledger_saturated(pod->priority);
     p->edit->nominated = (struct span){
         xmemdup0(pod->nominated_node.p, pod->nominated_node.n), pod->nominated_node.n};
-    p->edit->request =
-        requests_take(&l->requests, request, requests_resources(p->request));
+    p->edit->request = requests_take(&l->requests, request, requests_resources(p->asks));
     p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
 
@@ -363,8 +369,8 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->never_preempts = pod->never_preempts;
     p->gated = pod->gated;
     p->scheduler = ledger_scheduler(pod->scheduler);
-    if (!resources_equal(requests_resources(p->request), &pod->requests)) {
-        share_request(l, p, p->request, &pod->requests);
+    if (!resources_equal(requests_resources(p->asks), &pod->requests)) {
+        share_request(l, p, p->asks, &pod->requests);
         if (p->node)
             ledger_derive(l, p->node);
     }
@@ -393,6 +399,16 @@ static void quota_use(struct ledger *l, const struct ledger_pod *pod, int sign)
 {
     quotas_use(&l->quotas, pod->ns,
                ledger_quota_amounts(pod->request, pod->shares, pod->n_shares), sign);
+}
+
+void ledger_pod_settle(struct ledger *l, struct ledger_pod *pod)
+{
+    const struct request *here = request_here(pod);
+    if (pod->request == here)
+        return;
+    quota_use(l, pod, -1);
+    pod->request = here;
+    quota_use(l, pod, 1);
 }
 
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
@@ -431,6 +447,7 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     }
     pod->node = NULL;
     pod->other_cards = 0;
+    pod->request = pod->asks;
     return node;
 }
 
@@ -469,6 +486,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     pod->shares = copy;
     pod->n_shares = (uint8_t)n;
     pod->node = node;
+    pod->request = request_here(pod);
     list_push_pod(&node->pods, pod);
     quota_use(l, pod, 1);
     nominate(l, pod, (struct span){0});

@@ -86,6 +86,7 @@ struct ledger_node_facts {
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
     uint32_t samples;      /* number of different samples so far */
 
+    struct span cordon; /* owned: hami.io/device-cordon */
     bool cordoned, node_damaged, included;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 
@@ -174,6 +175,8 @@ static inline struct span ledger_put_string(struct span text, char **at)
 
 /* The cards of the node, whose kinds may end, no longer count; ledger_derive has to follow. */
 void ledger_forget_cards(struct ledger *l, struct ledger_node *node);
+/* Sets the request of a placed pod to what it asks for there. */
+void ledger_pod_settle(struct ledger *l, struct ledger_pod *pod);
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);
 

@@ -331,7 +331,8 @@ static void copy_cards(struct ledger *l, struct ledger_node_facts *f,
         struct card_kind kind = {.model = from->model,
                                  .profile = profile_of(from),
                                  .spec = from->spec,
-                                 .total_mib = from->total_mib - kept_mib};
+                                 .total_mib = from->total_mib - kept_mib,
+                                 .kept_mib = kept_mib};
         if (MUTANT(shrunk_card_keeps_its_size) && i < n_old &&
             kind.total_mib < old[i].kind->total_mib)
             kind.total_mib = old[i].kind->total_mib;

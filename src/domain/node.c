@@ -91,6 +91,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
         {OBJECT_LABEL, SPAN(KEY_DIALECT), &q->node.dialect},
         {OBJECT_LABEL, SPAN(KEY_CARDS), &q->node.cards_label},
         {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &q->node.cards_note},
+        {OBJECT_ANNOTATION, SPAN(KEY_HAMI_CORDON), &q->node.cordon},
     };
     (void)f;
     object_meta_read(r->j, r->a, &q->node.meta, fields, ARRAY_LEN(fields));

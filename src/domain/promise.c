@@ -235,7 +235,7 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
     if (p->taken_over)
         return p->shares[i].mib;
-    unit_mib = request->slots ? 1 : unit_mib;
+    unit_mib = request->slots || request->dialect ? 1 : unit_mib;
     int64_t all = request->mib_per_card * request->cards;
     if (request->kind != REQUEST_MEMORY) /* whole cards: the ledger knows their size */
         return units * unit_mib;
@@ -263,23 +263,27 @@ static void write_number(struct jwrite *w, const char *key, int64_t number)
     jwrite_str(w, key, buf_span(&text));
 }
 
-/* JSON inside a string. Memory: each container gets an even part of each card. Whole cards:
- * containers get the cards in order. */
+/* JSON inside a string. Memory: each container gets an even part of each card, or in a dialect its own,
+ * also of whole cards. Other whole cards: containers get the cards in order. */
 static void write_allocation(struct jwrite *w, const struct promise *p,
                              const struct request *r)
 {
-    bool memory = r->kind == REQUEST_MEMORY;
+    bool memory = r->kind == REQUEST_MEMORY || r->dialect;
     size_t next = 0;
+    const char *comma = "";
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "{");
     for (size_t c = 0; c < r->n_parts; c++) {
         const struct request_part *part = &r->parts[c];
+        if (part->role == CONTAINER_INIT)
+            continue;
+        int64_t of_card = r->dialect ? part->amount : part->amount / (int64_t)p->n;
         size_t end = memory ? p->n : next + (size_t)part->amount;
-        buf_printf(&text, "%s\"%u\":{", c ? "," : "", part->index);
+        buf_printf(&text, "%s\"%u\":{", comma, part->index);
+        comma = ",";
         for (size_t i = next; i < end && i < p->n; i++)
             buf_printf(&text, "%s\"%d\":%lld", i > next ? "," : "", p->shares[i].card,
-                       (long long)(memory ? part->amount / (int64_t)p->n
-                                          : p->shares[i].card_units));
+                       (long long)(memory ? of_card : p->shares[i].card_units));
         buf_adds(&text, "}");
         next = memory ? 0 : end;
     }
@@ -320,7 +324,8 @@ void promise_write(struct buf *out, const struct promise *p,
         buf_adds(&record, "whole");
     buf_printf(&record, " %.*s", SPAN_ARG(uid));
     jwrite_str(&w, KEY_CARD_MEMORY,
-               request->by_label || request->slots ? buf_span(&record) : SPAN(""));
+               request->by_label || request->slots || request->dialect ? buf_span(&record)
+                                                                       : SPAN(""));
     jwrite_str(&w, KEY_CARD_UUID, known ? buf_span(&uuids) : SPAN(""));
     jwrite_object_end(&w);
 }
@@ -339,10 +344,13 @@ static void settle_by_record(struct request *r, const struct promise *p, bool in
         r->cards = (uint32_t)p->n;
         r->slots = (r->slots + r->cards - 1) / r->cards;
     }
-    int64_t now = request_mib(r, p->shares[0].card_units);
+    /* It was bound, so what a container asks for beyond the card's promises is the driver's. */
+    const int64_t card_mib = p->shares[0].card_units,
+                  kept_mib = r->dialect ? INT32_MAX : 0;
+    int64_t now = request_mib(r, card_mib, kept_mib);
     if (MUTANT(memory_of_bound_trusted) && !invalid && !r->percent)
         return;
-    request_settle(r, mib > 0 ? mib : 0);
+    request_settle(r, mib > 0 ? mib : 0, card_mib);
     r->percent = mib > 0 ? 0 : 100;
     r->recorded = mib > 0 && mib != now;
 }
@@ -366,6 +374,25 @@ static void take_over(const struct promise *p, struct request *r)
     }
 }
 
+/* In a dialect the record counts as well, also of a request that cannot be read any more (`hami`
+ * NULL). New, in the arena. */
+static const struct request *recorded_in_dialect(const struct request *hami,
+                                                 const struct promise *p, struct arena *a)
+{
+    struct request *r = arena_zalloc(a, sizeof *r);
+    if (hami)
+        *r = *hami;
+    r->dialect = SCV_DIALECT_HAMI;
+    r->kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
+    r->cards = (uint32_t)p->n;
+    r->slots = p->whole ? 0 : r->slots ?: 1;
+    if (p->whole)
+        request_settle(r, 0, p->shares[0].card_units);
+    else
+        settle_by_record(r, p, false);
+    return r;
+}
+
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
                      const struct request_rules *rules, struct arena *a,
                      struct request *request, struct err *err)
@@ -382,6 +409,16 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     if (by_label)
         labels.n_containers = 0;
     int bad = request_of(&labels, rules, a, request, err);
+    bool dialect = request->hami || (bad && rules->dialect && !limits.mem &&
+                                     !limits.cards && !limits.slots);
+    if (dialect) {
+        const struct request *hami = request->hami;
+        if (bad)
+            request_of_limits(&limits, rules, request);
+        if (promise->n && (promise->whole || promise->card_mib > 0))
+            request->hami = recorded_in_dialect(hami, promise, a);
+        return bad;
+    }
     if (!by_label) {
         if (bad && (!MUTANT(limits_of_invalid_forgotten) || limits.mem < 0))
             request_of_limits(&limits, rules, request);
@@ -423,7 +460,8 @@ static bool agrees(const struct pod *pod, const struct promise *p,
         return cards;
     /* Of the containers that run concurrently: what the allocation has. */
     for (size_t i = 0; i < r->n_parts; i++)
-        running += r->parts[i].amount;
+        if (r->parts[i].role != CONTAINER_INIT)
+            running += r->parts[i].amount * (r->dialect ? r->cards : 1);
     if (invalid || !r->n_parts)
         running = r->units;
     if (p->units >= 0 && p->units != r->units && p->units != running)

@@ -24,22 +24,25 @@ static struct shared_request *shared_of(const struct request *request)
                                      offsetof(struct shared_request, request));
 }
 
-enum { KEY_PART_NUMBERS = 3 };
+enum { KEY_PART_NUMBERS = 4 };
 
 /* The same bytes for equal requests only: the structs without their pointers, then the texts. */
 static void write_key(struct buf *key, const struct request *r,
                       const struct resources *resources)
 {
     struct request flat = *r;
-    flat.models.p = NULL;
+    flat.models.p = flat.rules.p = flat.words.p = NULL;
     flat.parts = NULL;
     buf_add(key, &flat, sizeof flat);
     buf_add(key, resources, sizeof *resources);
     buf_add_span(key, r->models);
+    buf_add_span(key, r->rules);
+    buf_add_span(key, r->words);
     ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
     {
-        const int64_t of_part[KEY_PART_NUMBERS] = {part->index, part->amount,
-                                                   (int64_t)part->name.n};
+        const int64_t of_part[KEY_PART_NUMBERS] = {part->index,
+                                                   part->role << 8 | part->percent,
+                                                   part->amount, (int64_t)part->name.n};
         buf_add(key, of_part, sizeof of_part);
         buf_add_span(key, part->name);
     }
@@ -55,7 +58,9 @@ shared_new(const struct request *r, const struct resources *resources, struct sp
         .request = *r, .resources = *resources, .key = {at, key.n}};
     s->request.parts = s->parts;
     s->request.models.p = at += sizeof *r + sizeof *resources;
-    at += r->models.n;
+    s->request.rules.p = at += r->models.n;
+    s->request.words.p = at += r->rules.n;
+    at += r->words.n;
     for (size_t i = 0; i < r->n_parts; i++) {
         s->parts[i] = r->parts[i];
         s->parts[i].name.p = at += KEY_PART_NUMBERS * sizeof(int64_t);
@@ -64,15 +69,20 @@ shared_new(const struct request *r, const struct resources *resources, struct sp
     return s;
 }
 
-const struct request *requests_take(struct requests *all, const struct request *r,
+const struct request *requests_take(struct requests *all, const struct request *request,
                                     const struct resources *resources)
 {
     cleanup_buf struct buf key = {0};
-    write_key(&key, r, resources);
+    struct request r = *request;
+    if (r.hami) /* of equal ones it is the same one, so that the pointer identifies it */
+        r.hami = requests_take(all, r.hami, resources);
+    write_key(&key, &r, resources);
     struct shared_request *s = map_get(&all->shared, buf_span(&key));
     if (!s) {
-        s = shared_new(r, resources, buf_span(&key));
+        s = shared_new(&r, resources, buf_span(&key));
         map_set(&all->shared, s);
+    } else if (r.hami) {
+        requests_release(all, r.hami);
     }
     s->users++;
     return &s->request;
@@ -88,6 +98,8 @@ void requests_release(struct requests *all, const struct request *taken)
     struct shared_request *s = shared_of(taken);
     if (--s->users > 0)
         return;
+    if (taken->hami)
+        requests_release(all, taken->hami);
     map_remove(&all->shared, s->key);
     free(s);
 }
@@ -251,6 +263,7 @@ const struct card_kind *requests_take_kind(struct requests *all,
     buf_add(&key, lengths, sizeof lengths);
     buf_add(&key, &like->spec, sizeof like->spec);
     buf_add(&key, &like->total_mib, sizeof like->total_mib);
+    buf_add(&key, &like->kept_mib, sizeof like->kept_mib);
     struct shared_kind *s = map_get(&all->kinds_by_key, buf_span(&key));
     if (!s) {
         s = xmalloc(sizeof *s + key.n);

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "domain/fields.h"
+#include "domain/keys.h"
 
 #define MIB_MAX (INT64_C(1) << 40)
 
@@ -308,6 +309,18 @@ static void *copy_list(struct arena *a, const void *list, size_t bytes)
     return bytes ? memcpy(arena_alloc(a, bytes), list, bytes) : NULL;
 }
 
+static void add_assignments(struct reading *q, const struct scv_held *held)
+{
+    struct scv *scv = &q->scv;
+    for (size_t i = 0; i < held->n_uuids && held->units; i++) {
+        if (!held->uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
+            continue;
+        MEM_GROW(scv->assignments, q->cap_assignments, scv->n_assignments + 1);
+        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
+            scv_pod_hash(held->ns, held->pod), scv_hash(held->uuids[i])};
+    }
+}
+
 static void read_held(struct field_reader *r, const struct field *f, void *at)
 {
     struct reading *q = at;
@@ -333,13 +346,7 @@ static void read_held(struct field_reader *r, const struct field *f, void *at)
         scv->held[scv->n_held++] = held;
         return;
     }
-    for (size_t i = 0; i < held.n_uuids && held.units; i++) {
-        if (!held.uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
-            continue;
-        MEM_GROW(scv->assignments, q->cap_assignments, scv->n_assignments + 1);
-        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
-            scv_pod_hash(held.ns, held.pod), scv_hash(held.uuids[i])};
-    }
+    add_assignments(q, &held);
 }
 
 static void read_process(struct field_reader *r, const struct field *f, void *at)
@@ -400,11 +407,28 @@ static void *move_list(struct arena *a, void *list, size_t bytes)
     return copy;
 }
 
+/* In a dialect nvidia.com/gpu is a resource of ours. */
+static void assign_held(struct reading *q)
+{
+    struct scv *scv = &q->scv;
+    size_t kept = 0;
+    ARRAY_EACH_ITEM(const struct scv_held, held, scv->held, scv->n_held)
+    {
+        if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
+            add_assignments(q, held);
+        else
+            scv->held[kept++] = *held;
+    }
+    scv->n_held = kept;
+}
+
 static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct field_reader r = {.j = j, .a = a, .all = all};
     struct reading q = {.scv = {.n_cards = 0}};
     fields_read(&r, "scv", scv_fields, &q);
+    if (!all && scv_dialect_of(q.scv.dialect) != SCV_DIALECT_NONE)
+        assign_held(&q);
     *scv = q.scv;
     object_meta_check(j, &scv->meta);
     scv->has_update_time =

@@ -151,7 +151,7 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
     struct verb_work *w = call->work;
     const struct verb_args *args = &w->args;
     if (!node && mode->template_nodes)
-        return judge_template(call, mode, r, c);
+        return request_needs_nothing(&args->request) || judge_template(call, mode, r, c);
     if (!node) {
         reject(call, mode, r, c, false, REASON_NODE,
                "the GPUs of this node are not known yet");
@@ -651,13 +651,12 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
     return templates;
 }
 
-/* Can cards be reserved for the pod? The kubelet chooses those of nvidia.com/gpu. The UID is
- * kept, so a caller cannot make it of any length. */
+/* Can cards be reserved for the pod, on some nodes? The kubelet chooses those of nvidia.com/gpu. The
+ * UID is kept, so a caller cannot make it of any length. */
 static bool is_reservable(const struct verb_args *args)
 {
-    enum request_kind kind = args->request.kind;
     size_t n = args->pod.meta.uid.n;
-    return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX &&
+    return request_takes_cards(&args->request) && n > 0 && n <= UID_MAX &&
            !args->pod.meta.deleting;
 }
 

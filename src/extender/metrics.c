@@ -490,9 +490,9 @@ static void read_pending(struct count *c, const struct ledger *l, bool first)
             continue;
         if (i == p->n) {
             p->n++;
-            *r = (struct pending_request){pod->request, pod->ns,
-                                          request_without_parts(pod->request), 0, false};
-            r->request.models = arena_copy(&c->arena, r->request.models);
+            *r = (struct pending_request){
+                pod->request, pod->ns,
+                request_copy_without_parts(pod->request, &c->arena), 0, false};
         }
         note_age(&r->since_s, pod->created_s);
     }

@@ -258,7 +258,10 @@ static void answer(const struct preempt *p, const struct target *t)
     /* Eviction does not help a pod that has a promise or an invalid request. */
     if ((known && known->node) || args->invalid.code != ERR_NONE)
         return;
-    if (!request_fits_anywhere(&args->request) && !choose(p, t, &more))
+    const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
+    const struct request *r =
+        request_on(&args->request, node ? node->dialect : SCV_DIALECT_NONE);
+    if (!request_needs_nothing(r) && !choose(p, t, &more))
         return;
     if (t->n + more.n)
         write_target(p, t, &more);

@@ -206,7 +206,7 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
                                " differ in the memory of a card");
             return;
         }
-    request_settle(r, promise->card_mib);
+    request_settle(r, promise->card_mib, 0);
     ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
                     alloc->n_containers)
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);

@@ -88,7 +88,10 @@ static void add_state(struct buf *out, const struct ledger_node *node)
 static void add_need(struct buf *out, const struct request *r)
 {
     bool ours = r->kind == REQUEST_CARDS;
-    if (r->kind == REQUEST_MEMORY) {
+    if (r->dialect) {
+        buf_adds(out, r->kind == REQUEST_NONE ? "" : "needs ");
+        buf_add_span(out, r->words);
+    } else if (r->kind == REQUEST_MEMORY) {
         /* In words: kube-scheduler takes the message of its event as a format. */
         add_number(out, "needs ", r->percent ? r->percent : r->mib_per_card,
                    r->percent ? " percent of the memory" : " MiB");
@@ -317,7 +320,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
             continue;
         if (!best || c->free_mib > best->free_mib)
             best = c;
-        if (c->free_mib >= request_mib(r, c->total_mib) &&
+        if (c->free_mib >= request_mib(r, c->total_mib, c->kind->kept_mib) &&
             (!idle || card_core_left(c) > card_core_left(idle)))
             idle = c;
     }
@@ -381,23 +384,26 @@ static enum obstacle_kind obstacle_of(const struct ledger_node *node,
 {
     bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
-    return node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
+    return r->dialect && node->dialect == SCV_DIALECT_NONE ? OBSTACLE_DIALECT
+           : node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
                ? OBSTACLE_NODE
-           : !select_mode_allows(node, r)             ? OBSTACLE_MODE
-           : !select_isolation_allows(node, r)        ? OBSTACLE_ISOLATION
-           : unknown                                  ? OBSTACLE_NO_SCV
-           : r->min_link && !node->has_links          ? OBSTACLE_NO_LINKS
-           : r->core && !node->has_core               ? OBSTACLE_NO_COMPUTE
-           : r->slots && !ledger_node_offers(node, r) ? OBSTACLE_NO_SLOTS
-           : alone == FIT_YES                         ? OBSTACLE_NOMINATED
-           : lacks_links(node, r, alone)              ? OBSTACLE_LINKS
-                                                      : OBSTACLE_CARDS;
+           : !select_dialect_allows(node, r)           ? OBSTACLE_DIALECT
+           : !select_mode_allows(node, r)              ? OBSTACLE_MODE
+           : !select_isolation_allows(node, r)         ? OBSTACLE_ISOLATION
+           : unknown                                   ? OBSTACLE_NO_SCV
+           : r->min_link && !node->has_links           ? OBSTACLE_NO_LINKS
+           : r->core && !node->has_core && !r->dialect ? OBSTACLE_NO_COMPUTE
+           : r->slots && !ledger_node_offers(node, r)  ? OBSTACLE_NO_SLOTS
+           : alone == FIT_YES                          ? OBSTACLE_NOMINATED
+           : lacks_links(node, r, alone)               ? OBSTACLE_LINKS
+                                                       : OBSTACLE_CARDS;
 }
 
 /* The first one of the card; OBSTACLE_NONE: it can take its part of the request. */
 static struct obstacle obstacle_of_card(const struct card *card, const struct request *r)
 {
-    const int64_t mib = request_mib(r, card->total_mib), least = mib > 0 ? mib : 1;
+    const int64_t mib = request_mib(r, card->total_mib, card->kind->kept_mib),
+                  least = mib > 0 ? mib : 1;
     const bool shares = r->kind == REQUEST_MEMORY;
     const bool taken =
         r->kind == REQUEST_CARDS ? !card_is_free(card) : !card_is_unpromised(card);
@@ -428,7 +434,7 @@ static int64_t left_of(int64_t offered, int64_t requested)
 size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
                    struct obstacle list[OBSTACLES_MAX])
 {
-    const struct request *r = ask->pod.request;
+    const struct request *r = request_on(ask->pod.request, node->dialect);
     const struct resources has = ledger_node_allocatable(node),
                            used = ledger_node_requested(node),
                            wants = ask->requests ? *ask->requests : (struct resources){0};
@@ -472,6 +478,7 @@ const char *reason_word(enum obstacle_kind kind)
         "taints",
         "cordoned",
         "node",
+        "dialect",
         "mode",
         "isolation",
         "models-unknown",
@@ -526,7 +533,11 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_MEMORY] = "node label gpushare/mode=memory: no whole cards",
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
-    const struct request *r = prepared->request;
+    const struct request *r = request_on(prepared->request, node->dialect);
+    if (r != prepared->request) {
+        reason_add(out, node, r, alone);
+        return;
+    }
     if (prepared->plain_n && alone == FIT_LATER && node->state == NODE_USABLE &&
         select_mode_allows(node, r) && node->all_available && node->best_index >= 0 &&
         !lacks_claimed(node, r)) {
@@ -534,10 +545,19 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         return;
     }
     enum obstacle_kind first = obstacle_of(node, r, alone);
-    if (first > OBSTACLE_ISOLATION)
+    if (first > OBSTACLE_ISOLATION || first == OBSTACLE_DIALECT)
         buf_add(out, prepared->need, prepared->need_n);
     if (first == OBSTACLE_NODE)
         add_state(out, node);
+    else if (first == OBSTACLE_DIALECT)
+        buf_adds(out,
+                 r->kind == REQUEST_NONE ? ", as " KEY_NVIDIA_GPU
+                                           " is a request of HAMi on this node"
+                 : node->dialect == SCV_DIALECT_NONE
+                     ? "; this node serves no requests of HAMi: its Scv has no dialect"
+                     : "; this node's dialect is unknown to the extender");
+    else if (first == OBSTACLE_NO_SLOTS && r->dialect)
+        buf_adds(out, "; the node's device plugin does not offer " KEY_NVIDIA_GPU);
     else if (first == OBSTACLE_MODE)
         buf_adds(out, mode_texts[node->mode]);
     else if (first == OBSTACLE_ISOLATION)
@@ -613,12 +633,13 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
                                   enum fit alone)
 {
     static const enum reason_class classes[] = {
-        [OBSTACLE_NODE] = REASON_NODE,           [OBSTACLE_MODE] = REASON_MODE,
-        [OBSTACLE_ISOLATION] = REASON_ISOLATION, [OBSTACLE_NO_SCV] = REASON_MODEL,
-        [OBSTACLE_NO_LINKS] = REASON_LINKS,      [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,
-        [OBSTACLE_NO_SLOTS] = REASON_SIZE,       [OBSTACLE_NOMINATED] = REASON_NOMINATED,
-        [OBSTACLE_LINKS] = REASON_LINKS,
+        [OBSTACLE_DIALECT] = REASON_MODE,        [OBSTACLE_NODE] = REASON_NODE,
+        [OBSTACLE_MODE] = REASON_MODE,           [OBSTACLE_ISOLATION] = REASON_ISOLATION,
+        [OBSTACLE_NO_SCV] = REASON_MODEL,        [OBSTACLE_NO_LINKS] = REASON_LINKS,
+        [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,  [OBSTACLE_NO_SLOTS] = REASON_SIZE,
+        [OBSTACLE_NOMINATED] = REASON_NOMINATED, [OBSTACLE_LINKS] = REASON_LINKS,
     };
+    r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
     enum obstacle_kind first = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
     if (first < OBSTACLE_CARDS)
         return classes[first];
@@ -641,7 +662,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     int64_t missing = 0;
     for (uint32_t k = 0; k < r->cards; k++) {
         /* Of the cards that suit and are not counted yet. */
-        int64_t most = 0, need = request_mib(r, node->largest_mib);
+        int64_t most = 0, need = request_mib(r, node->largest_mib, 0);
         uint64_t which = 0;
         for (uint32_t i = 0; i < node->n_cards; i++) {
             const struct card *card = &node->cards[i];
@@ -649,7 +670,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
                 !select_card_suits(card, r) || card_core_left(card) < r->core)
                 continue;
             most = card->free_mib;
-            need = request_mib(r, card->total_mib);
+            need = request_mib(r, card->total_mib, card->kind->kept_mib);
             which = UINT64_C(1) << i;
         }
         counted |= which;
@@ -660,6 +681,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
 
 int64_t nearest_node_shortfall(const struct ledger_node *node, const struct request *r)
 {
+    r = request_on(r, node->dialect);
     if (select_fit(node, r) == FIT_YES)
         return 0;
     if (!node->n_cards || obstacle_of(node, r, FIT_YES) != OBSTACLE_NOMINATED)

@@ -383,10 +383,9 @@ static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod
     if (p->n_answers == ARRAY_LEN(p->answers))
         return NULL;
     struct answer *a = &p->answers[p->n_answers++];
-    *a = (struct answer){.request = request_without_parts(pod->request),
+    *a = (struct answer){.request = request_copy_without_parts(pod->request, &p->arena),
                          .priority = pod->priority,
                          .nominated = pod->nomination != NULL};
-    a->request.models = arena_copy(&p->arena, pod->request->models);
     *is_new = true;
     return a;
 }

@@ -69,6 +69,9 @@ TEST(every_member_makes_a_difference)
     memset(&is_member, 0xff, sizeof is_member);
     __builtin_clear_padding(&is_member);
     memset(&is_member.models, 0, sizeof is_member.models);
+    memset(&is_member.rules, 0, sizeof is_member.rules);
+    memset(&is_member.words, 0, sizeof is_member.words);
+    memset(&is_member.hami, 0, sizeof is_member.hami);
     memset(&is_member.parts, 0, sizeof is_member.parts);
     memset(&is_member.n_parts, 0, sizeof is_member.n_parts);
     for (size_t i = 0; i < sizeof r; i++) {
@@ -89,24 +92,60 @@ TEST(every_member_makes_a_difference)
 TEST(texts_and_parts_make_a_difference)
 {
     struct request_part part = {.index = 1, .amount = 8, .name = SPAN("main")};
-    struct request_part parts[] = {part, part, part};
+    struct request_part parts[] = {part, part, part, part, part};
     const struct resources amounts = {100, 200, 1};
     struct request r = of_part(8, &part);
     requests_init(&pool, 1);
     const struct request *first = take(&r);
     r.models = SPAN("A10");
     expect_other(&r, &amounts, "request: models", 0);
+    r = of_part(8, &part);
+    r.rules = SPAN("T4");
+    expect_other(&r, &amounts, "request: rules", 0);
+    r = of_part(8, &part);
+    r.words = SPAN("T4");
+    expect_other(&r, &amounts, "request: words", 0);
     r = of_part(8, NULL);
     r.n_parts = 0;
     expect_other(&r, &amounts, "request: n_parts", 0);
     parts[0].index = 2;
     parts[1].amount = 9;
     parts[2].name = SPAN("mai");
+    parts[3].role = CONTAINER_INIT;
+    parts[4].percent = 1;
     array_indices(i, parts) {
         r = of_part(8, &parts[i]);
         expect_other(&r, &amounts, "request_part: member", i);
     }
     requests_release(&pool, first);
+    requests_fini(&pool);
+}
+
+/* What it means elsewhere is a part of a request, and is stored with it. */
+TEST(another_meaning_is_stored_once)
+{
+    struct request_part part = {.amount = 9, .name = SPAN("main")}, same = part;
+    struct request x = of_part(9, &part), y = of_part(9, &same), r = of_part(8, &part);
+    requests_init(&pool, 1);
+    const struct request *without = take(&r);
+    r.hami = &x;
+    const struct request *first = take(&r);
+    ck_assert_ptr_ne(first, without);
+    ck_assert_ptr_ne(first->hami, &x);
+    r.hami = &y;
+    ck_assert_ptr_eq(take(&r), first);
+    ck_assert_ptr_eq(take(first), first);
+    ck_assert_ptr_eq(take(&x), first->hami);
+    requests_release(&pool, first->hami);
+    y.mib_per_card = 7;
+    const struct request *other = take(&r);
+    ck_assert_ptr_ne(other, first);
+    ck_assert(!request_equal(other, first) && !request_equal(without, first));
+    for (int i = 0; i < 3; i++)
+        requests_release(&pool, first);
+    requests_release(&pool, other);
+    requests_release(&pool, without);
+    ck_assert_uint_eq(pool.shared.n, 0);
     requests_fini(&pool);
 }
 

@@ -120,7 +120,7 @@ TEST(a_percentage_of_equal_cards_is_so_many_mib)
         struct request r = percent_of(percent, 1 + (uint32_t)rng_below(&rng, 3));
         r.placement = rng_below(&rng, 2) ? PLACE_SPREAD : PLACE_BINPACK;
         struct request same = r;
-        request_settle(&same, percent * CARD_MIB / 100);
+        request_settle(&same, percent * CARD_MIB / 100, 0);
         cleanup_buf struct buf a = {0}, b = {0};
         ask_all(&a, nodes, 3, &r);
         ask_all(&b, nodes, 3, &same);
