@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "domain/dialect.h"
 #include "domain/quantity.h"
 #include "extender/event_pod.h"
 #include "extender/event_scan.h"
@@ -38,6 +39,7 @@ struct extender {
     struct gang_minimum *gangs;
     struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
+    struct dialect hami;
     struct event_recorder *recorder; /* NULL: no events */
     struct event_scan *scan;         /* NULL: no events */
     struct server *server;
@@ -180,6 +182,14 @@ static int start_forward(struct extender *e, const struct extender_config *confi
     return e->forward ? 0 : -1;
 }
 
+static int read_values(struct dialect *hami, const struct extender_config *config,
+                       struct err *err)
+{
+    return dialect_configure(hami, span_of(config->hami_values), err)
+               ? err_wrap(err, "--hami-values")
+               : 0;
+}
+
 /* The value becomes part of a URL. */
 static int check_advertise(const struct extender_config *config, struct err *err)
 {
@@ -277,7 +287,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct core_settings core = config->core;
     e->config = config;
     e->counters = counters_new();
-    if (check_advertise(config, err) == 0)
+    e->hami = dialect_hami;
+    if (check_advertise(config, err) == 0 && read_values(&e->hami, config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (e->client)
         e->certs = certs_new(&config->certs, config->entry.listen, core.lease_namespace,
@@ -290,6 +301,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     core.ledger.clock_exact = config->clock_exact;
     core.ledger.number_shares = config->number_shares;
     core.ledger.ignore_links = config->ignore_links;
+    core.ledger.dialect = config->requests_of ? &e->hami : NULL;
     core.identity = identity;
     core.lease_name = "gpushare-extender";
     core.seed = rng_entropy();
