@@ -212,6 +212,58 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);
 }
 
+/* In a dialect each container has its own part, the same of each card, by the record of the Binding, as
+ * the defaults of the limits are the extender's. The record has no plain init containers: they run
+ * before, and can have what the sidecars leave of the promise. */
+static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
+                          const struct promise *promise)
+{
+    const int64_t mib =
+        promise->whole ? promise->shares[0].card_units : promise->card_mib;
+    int64_t running = 0, left = mib;
+    bool good = mib > 0;
+    ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                    alloc->n_containers)
+    {
+        cleanup_arena struct arena a = {0};
+        struct promise part;
+        good &= c->amount == (int64_t)promise->n;
+        if (c->role == CONTAINER_INIT)
+            continue;
+        good &= promise_of_container(pod, c->index, &a, &part) && part.n == promise->n;
+        for (size_t k = 0; good && k < part.n; k++)
+            good =
+                part.shares[k].units > 0 && part.shares[k].units == part.shares[0].units;
+        if (!good)
+            break;
+        give_cards(alloc, c, alloc->cards, alloc->n_cards, part.shares[0].units);
+        running += part.shares[0].units;
+        left -= c->role == CONTAINER_SIDECAR ? part.shares[0].units : 0;
+    }
+    good = good && running <= mib;
+    ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                    alloc->n_containers)
+    {
+        if (!good)
+            c->n_shares = 0;
+        else if (c->role == CONTAINER_INIT)
+            give_cards(alloc, c, alloc->cards, left > 0 ? alloc->n_cards : 0, left);
+    }
+    if (!good) {
+        set_invalid(alloc, "the annotations " KEY_ALLOCATION " and " KEY_CARD_MEMORY
+                           " do not say what each container has of the cards that it "
+                           "requests as " KEY_NVIDIA_GPU);
+        return;
+    }
+    alloc->request = (struct request){
+        .kind = promise->whole ? REQUEST_CARDS : REQUEST_MEMORY,
+        .cards = (uint32_t)promise->n,
+        .slots = alloc->request.slots,
+        .mib_per_card = mib,
+        .units = promise->whole ? 0 : mib * (int64_t)promise->n,
+    };
+}
+
 static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
                          int64_t unit_mib)
 {
@@ -231,6 +283,10 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     if (invalid)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;
+    if (alloc->request.slots && alloc->request.kind == REQUEST_DEVICES) {
+        share_dialect(alloc, pod, &promise);
+        return;
+    }
     if (alloc->request.slots) {
         share_slots(alloc, &promise);
         return;
@@ -273,6 +329,8 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
         alloc->promise = POD_ALLOCATION_INVALID;
         alloc->why_not = arena_copy(a, span_of(err.msg));
     }
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        alloc->request.slots += alloc->containers[i].resource == IDS_DIALECT;
     read_promise(alloc, pod, unit_mib);
     return alloc;
 }

@@ -224,7 +224,7 @@ static int64_t pod_units(const struct work *w)
     int64_t sum = pod->request.units;
     for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
         const struct plugin_card *card = pod_allocation_card(w->node, &pod->cards[i]);
-        sum += card ? card->units : 0;
+        sum += card ? card_units(w, card) : 0;
     }
     return sum;
 }

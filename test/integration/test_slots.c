@@ -8,9 +8,12 @@
 
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
 
+static const char *requests_of = "none";
+
 static void start_node(void)
 {
-    plugin_start_node(&plugin, &sim, ARGV("--pods-interval", "1s"));
+    plugin_start_node(&plugin, &sim,
+                      ARGV("--pods-interval", "1s", "--requests-of", requests_of));
     kubelet_wait_registered(&kubelet, -1);
 }
 
@@ -171,6 +174,55 @@ TEST(the_label_of_the_node_says_who_serves_nvidia_gpu)
         lib_wait(dialect_is(NULL));
     }
     ck_assert_ptr_nonnull(kubelet.plugins[SHARE].stream);
+}
+
+#define HAMI(name)                                                                       \
+    "{\"name\":\"" name "\",\"image\":\"i\",\"resources\":{\"limits\":{"                 \
+    "\"nvidia.com/gpu\":\"2\",\"nvidia.com/gpumem\":\"3k\"}}}"
+
+/* A bound pod of HAMi: gpumem 3000 and 2500 on both cards. */
+static void add_hami_pod(const char *name, const char *record)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+             "\"namespace\":\"default\",\"uid\":\"uid-%s\",\"annotations\":{%s}},"
+             "\"spec\":{\"nodeName\":\"n1\",\"containers\":[" HAMI("a") "," HAMI(
+                 "b") "]},\"status\":{\"phase\":\"Pending\"}}",
+             name, name, record);
+    kubelet_add(&kubelet, name, ARGV("a", "b"));
+}
+
+TEST(a_pod_of_hami_gets_its_parts)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    requests_of = "hami";
+    start_node();
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(dialect_is("hami"));
+    add_hami_pod("p", "\"ALIYUN_COM_GPU_MEM_IDX\":\"0,1\",\"gpushare/card-uuid\":"
+                      "\"GPU-0,GPU-1\",\"gpushare/card-memory\":\"5500 uid-p\","
+                      "\"scheduler.framework.gpushare.allocation\":"
+                      "\"{\\\"0\\\":{\\\"0\\\":3000,\\\"1\\\":3000},"
+                      "\\\"1\\\":{\\\"0\\\":2500,\\\"1\\\":2500}}\"");
+    kubelet_admit(&kubelet, "p", "a", NVIDIA, 2, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+    ck_assert_at(a.env, "NVIDIA_VISIBLE_DEVICES", "GPU-0,GPU-1");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "6000");
+    kubelet_admit(&kubelet, "p", "b", NVIDIA, 2, &b);
+    ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
+    ck_assert_at(b.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "5000");
+    restart(true);
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
+    ck_assert(plugin_metric(&plugin, "mismatches_total") == 0);
+    /* kube-scheduler bound it past the extender. */
+    add_hami_pod("q", "");
+    kubelet_admit(&kubelet, "q", "a", NVIDIA, 2, &c);
+    ck_assert_uint_eq(c.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_contains(c.words, "has no promised card");
 }
 
 SUITE_MAIN(60, NULL)

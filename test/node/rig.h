@@ -191,7 +191,7 @@ static inline void add_word(struct pod_text *t, struct span word)
         {"parts", KEY_ALLOCATION},    {"uuid", KEY_CARD_UUID},
         {"on", KEY_MEM_IDX},          {"unit", KEY_MEMORY_UNIT},
         {"isolation", KEY_ISOLATION}, {"memory", KEY_MEMORY},
-        {"record", KEY_CARD_MEMORY}};
+        {"record", KEY_CARD_MEMORY},  {"dev", KEY_MEM_DEV}};
     struct span value = word, key = span_cut(&value, '=');
     cleanup_buf struct buf uuids = {0};
     bool known = !value.p && memchr(word.p, ':', word.n);

@@ -571,7 +571,7 @@ static const char *run(struct span line)
     if (IS("node") || IS("no-node"))
         read_node(first, rest, IS("node"));
     if (IS("dialect"))
-        FEED(.type = ALLOC_IN_NODE, .dialect = first);
+        FEED(.type = ALLOC_IN_NODE, .node = state()->driver_node, .dialect = first);
     if (IS("cdi"))
         use_cdi_kind(first, rest);
     if (IS("list") || IS("listed"))

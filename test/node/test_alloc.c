@@ -1429,4 +1429,86 @@ SCRIPT(what_containers_hold_is_listed_before_slots_are_registered,
        "pass 182000\n"
        "count lists 0")
 
+#define HAMI_P                                                                           \
+    "index=0,1 uuid=GPU-0,GPU-1 record=6000+uid-p "                                      \
+    "parts={\\'0\\':{\\'0\\':3000,\\'1\\':3000},\\'1\\':{\\'0\\':2500,\\'1\\':2500}} "
+
+/* Each container has the part that the Binding gave it, whatever its limits would be by other defaults;
+ * a plain init container what the pod was promised. */
+SCRIPT(pods_of_hami_get_a_slot_of_each_card,
+       "with isolation-auto\n" NEW_NODE "dialect hami\n"
+       "cdi nvidia.com/gpu\n"
+       "pod p " HAMI_P "i:init:gpus2 a:gpus2 b:gpus2\n"
+       "admit p i gpus2 => allocated\n"
+       "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=12000\n"
+       "prefer gpus2 => GPU-0/g0 GPU-1/g0\n"
+       "admit p a gpus2 => allocated\n"
+       "env ~> ALIYUN_COM_GPU_MEM_IDX=0,1\n"
+       "env ~> ALIYUN_COM_GPU_MEM_POD=12000\n"
+       "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=6000\n"
+       "env ~> ALIYUN_COM_GPU_MEM_DEV=8192,16384\n"
+       "env ~> cdi nvidia.com/gpu=GPU-0\n"
+       "env ~> cdi gpushare.io/limit=uid-p-a\n"
+       "prefer gpus2 => GPU-0/g1 GPU-1/g1\n"
+       "admit p b gpus2 => allocated\n"
+       "limits => p i 6000 device, p a 3000 device, p b 2500 device\n"
+       "slots => p i 6000, p a 3000, p b 2500\n"
+       "log ~> patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}\n"
+       /* aliyun.com/gpu-share has slots of its own there. */
+       "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
+       "prefer slots1 => GPU-1/s0\n"
+       "admit q a slots1 => allocated\n"
+       "plugin\n"
+       "slots => p i 6000, p a 3000, p b 2500, q a 1024\n"
+       "count mismatches 0")
+
+SCRIPT(whole_cards_of_hami, "with limit\n" NEW_NODE "dialect hami\n"
+                            "pod w index=1 uuid=GPU-1 dev=16384 record=whole+uid-w "
+                            "parts={\\'0\\':{\\'1\\':16000}} a:gpus1\n"
+                            "admit w a gpus1 => allocated\n"
+                            "env ~> ALIYUN_COM_GPU_MEM_POD=16384\n"
+                            "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=16000\n"
+                            "slots => w a 16000\n"
+                            "count mismatches 0")
+
+SCRIPT(
+    pods_of_hami_need_the_extender,
+    "with hami\n"
+    "pod p a:gpus1\n"
+    "prefer gpus1 ~> no-promise: pod default/p has no promised card: the extender did\n"
+    "-kubelet p\n"
+    "kubelet s-n1 a\n"
+    "prefer gpus1 => (nothing yet)\n"
+    "pass 6000\n"
+    "answer ~> invalid-request: pod default/s-n1 is static: the kubelet asks for its "
+    "slots of nvidia.com/gpu\n"
+    "-kubelet s-n1\n"
+    /* The record of another pod, parts above it, and another number of cards. */
+    "pod q index=1 record=6000+uid-p parts={\\'0\\':{\\'1\\':3000}} a:gpus1\n"
+    "prefer gpus1 ~> invalid-request: pod default/q: the annotations\n"
+    "-kubelet q\n"
+    "pod r index=1 record=6000+uid-r parts={\\'0\\':{\\'1\\':6001}} a:gpus1\n"
+    "prefer gpus1 ~> invalid-request\n"
+    "-kubelet r\n"
+    "pod t index=1 record=6000+uid-t parts={\\'0\\':{\\'1\\':3000}} a:gpus2\n"
+    "prefer gpus2 ~> invalid-request\n"
+    "-kubelet t\n"
+    "pod u index=1 record=6000+uid-u parts={\\'0\\':{\\'1\\':3000}} a:gpus1\n"
+    "prefer gpus1 => GPU-1/g0")
+
+/* Elsewhere they are NVIDIA's, whatever their annotations say. */
+SCRIPT(pods_of_nvidias_plugin_are_not_ours, "with reconcile\n"
+                                            "pod p Running a:gpus1\n"
+                                            "shows p a GPU-1/g3\n"
+                                            "pass 130000\n"
+                                            "count allocations 0\n"
+                                            "dialect hami\n"
+                                            "list\n"
+                                            "api p Running a:gpus1\n"
+                                            "listed\n"
+                                            "pass 130000\n"
+                                            "count allocations 1\n"
+                                            "slots => p a 0\n"
+                                            "log => ")
+
 UNIT_MAIN_AROUND(begin, end)
