@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/pod_defaults.h"
 
+#include "domain/dialect.h"
 #include "domain/fields.h"
 #include "domain/keys.h"
 #include "wire/base64.h"
@@ -16,10 +17,59 @@ struct review {
     struct span api, kind, uid;
     struct span of; /* the kind of the object */
     struct span scheduler, runtime_class;
+    size_t n_apps, n_inits; /* containers so far */
+    struct buf cards;       /* operations of JSON Patch, with a comma before each */
 };
 _Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
 
+/* Counts what the limits of a container name. */
+static void read_limits(struct field_reader *r, const struct field *f, void *at)
+{
+    const struct dialect_rule *rules = dialect_hami.limits;
+    size_t *named = at;
+    struct jread_str key;
+    jread_object(r->j, f->where);
+    while (jread_member(r->j, &key)) {
+        for (size_t k = 0; k < DIALECT_LIMITS; k++)
+            named[k == DIALECT_CARDS] += jread_str_eq(key, rules[k].key);
+        jread_skip(r->j);
+    }
+}
+
+struct container {
+    size_t named[2]; /* of HAMi's limits, others and those of cards */
+};
+static const struct field resources_fields[] = {
+    {FIELD("containers[].resources.", "limits", container, named), .type = FIELD_OTHER,
+     .read = read_limits},
+    FIELDS_END,
+};
+static const struct field container_fields[] = {
+    {FIELD("containers[].", "resources", container, named),
+     FIELD_IS_OBJECT(resources_fields)},
+    FIELDS_END,
+};
+
+/* The API server makes the request of it, as of each limit. */
+static void read_container(struct field_reader *r, const struct field *f, void *at)
+{
+    struct review *review = (struct review *)((char *)at - f->at);
+    size_t *n = at;
+    struct container c = {0};
+    fields_read(r, f->where, container_fields, &c);
+    if (c.named[0] && !c.named[1])
+        buf_printf(&review->cards,
+                   ",{\"op\":\"add\",\"path\":\"/spec/%.*s/%zu/resources/limits/"
+                   "nvidia.com~1gpu\",\"value\":\"1\"}",
+                   SPAN_ARG(f->name), *n);
+    ++*n;
+}
+
 static const struct field spec_fields[] = {
+    {FIELD("object.spec.", "containers", review, n_apps), .type = FIELD_LIST,
+     .read = read_container},
+    {FIELD("object.spec.", "initContainers", review, n_inits), .type = FIELD_LIST,
+     .read = read_container},
     {FIELD("object.spec.", "schedulerName", review, scheduler)},
     {FIELD("object.spec.", "runtimeClassName", review, runtime_class)},
     FIELDS_END,
@@ -54,6 +104,12 @@ static int read_into(struct review *r, const struct field *fields, struct span j
     return jread_finish(&j, err);
 }
 
+static void review_fini(struct review *r)
+{
+    buf_fini(&r->cards);
+}
+#define cleanup_review __attribute__((cleanup(review_fini)))
+
 /* Appends an operation of JSON Patch (RFC 6902), unless there is nothing to set. */
 static void add_member(struct jwrite *w, bool empty, const char *path, const char *value)
 {
@@ -72,7 +128,7 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf patch = {0};
     struct buf *out = &reply->body;
-    struct review r = {0};
+    cleanup_review struct review r = {0};
     struct err err = {0};
     struct jwrite w = {.out = &patch};
     int rc = read_into(&r, review_fields, body, &a, &err);
@@ -99,6 +155,8 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     add_member(&w, !r.scheduler.n || span_eq(r.scheduler, SPAN("default-scheduler")),
                "/spec/schedulerName", d->scheduler);
     add_member(&w, !r.runtime_class.n, "/spec/runtimeClassName", d->runtime_class);
+    if (d->hami && r.cards.n)
+        buf_adds(&patch, r.cards.p + (patch.n == 1)); /* the first has no comma before */
     jwrite_array_end(&w);
     buf_adds(out, ",\"allowed\":true,\"patchType\":\"JSONPatch\",\"patch\":\"");
     base64_encode(buf_span(&patch), out);
@@ -133,7 +191,7 @@ static int try_pod(const struct pod_defaults *d, struct kube_client *client,
         .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
     cleanup_arena struct arena a = {0};
     cleanup_reply struct httpc_reply reply = {0};
-    struct review r = {0};
+    cleanup_review struct review r = {0};
     if (kube_ask(client, &request, &reply, err) ||
         read_into(&r, pod_fields, buf_span(&reply.body), &a, err) ||
         check_set("schedulerName", d->scheduler, r.scheduler, err))

@@ -17,6 +17,9 @@
 /* Options; NULL or "": not set in pods. */
 struct pod_defaults {
     char *scheduler, *runtime_class;
+    /* A container with limits of HAMi's, but of cards, gets a limit of one card: without, the kubelet
+     * gives it none. */
+    bool hami;
 };
 
 #define POD_DEFAULTS_PATH "/pod-defaults"

@@ -575,6 +575,44 @@ TEST(nodes_without_an_scv_get_no_pods_where_the_chart_installs_scv_agent)
     }
 }
 
+/* HAMi's limits, which no node offers, reach the extender and are not counted; with a name that HAMi's
+ * pods have; and nodes serve nvidia.com/gpu only where a value says so. */
+TEST(pods_of_hami_are_scheduled_where_the_values_say_so)
+{
+    static const char ignored[] =
+        "  - name: nvidia.com/gpu\n    ignoredByScheduler: false\n"
+        "  - name: nvidia.com/gpumem\n    ignoredByScheduler: true\n"
+        "  - name: nvidia.com/gpumem-percentage\n    ignoredByScheduler: true\n"
+        "  - name: nvidia.com/gpucores\n    ignoredByScheduler: true\n";
+    for (int k = 0; k < 4; k++) {
+        const bool hami = k > 0, named = k > 1, all_pods = k == 3;
+        json_t *all = rendered_in(
+            "gpu",
+            ARGV("--kube-version", "1.37", "--set",
+                 lib_fmt("requestsOf=%s,gpuNodes.dialect=%s,scheduler.secondName=%s,"
+                         "extender.allPods=%s",
+                         hami ? "hami" : "", named ? "hami" : "",
+                         named ? "hami-scheduler" : "", all_pods ? "true" : "false")));
+        const char *config = lib_in(object_of(all, "ConfigMap", "gpushare-scheduler"),
+                                    "data", "config.yaml");
+        ck_assert(!!strstr(config, ignored) == (hami && !all_pods));
+        ck_assert(!!strstr(config, "\n- schedulerName: hami-scheduler\n") == named);
+        ck_assert(!!strstr(config, "ignoredResources: [nvidia.com/gpumem,") == all_pods);
+        const char *args =
+            lib_text(container_of(all, "Deployment", "gpushare-schd-extender"), "args");
+        ck_assert(!!strstr(args, "--requests-of=hami") == hami);
+        ck_assert(!!strstr(args, "--preempt-after=30s") == hami);
+        ck_assert(!!find_object(all, "ClusterRole",
+                                "gpushare-schd-extender-preemption") == hami);
+        args = lib_text(container_of(all, "DaemonSet", PLUGIN), "args");
+        ck_assert(!!strstr(args, "--requests-of=hami") == named);
+        const char *policy =
+            lib_text(object_of(all, "MutatingAdmissionPolicy", "gpushare-pods"), "spec");
+        ck_assert(!!strstr(policy, "'nvidia.com/gpumem'") == hami);
+        ck_assert(!!strstr(policy, "ApplyConfiguration") == hami);
+    }
+}
+
 TEST(rules_dashboard_and_version_equal_those_of_the_project)
 {
     json_t *chart = rendered("monitoring"), *meta = yamlfile_one(CHART "/Chart.yaml");
@@ -782,6 +820,16 @@ TEST(invalid_values_are_rejected_with_a_reason)
         {"gpuNodes.xidIgnore=94 95", "at '/gpuNodes/xidIgnore': '94 95' does not match"},
         {"devicePlugin.extraArgs={--xid-fatal=31}",
          "--xid-fatal is not allowed: set gpuNodes.xidFatal instead"},
+        {"requestsOf=kai", "at '/requestsOf': value must be one of"},
+        {"gpuNodes.dialect=hami", "set requestsOf to hami"},
+        {"requestsOf=hami,gpuNodes.dialect=hami,scvAgent.enabled=false",
+         "gpuNodes.dialect: scvAgent publishes what devicePlugin serves"},
+        {"devicePlugin.extraArgs={--requests-of=hami}",
+         "--requests-of is not allowed: set gpuNodes.dialect instead"},
+        {"extender.extraArgs={--requests-of=hami}",
+         "--requests-of is not allowed: set requestsOf instead"},
+        {"scheduler.enabled=false,scheduler.secondName=hami-scheduler",
+         "scheduler.secondName: the chart installs no kube-scheduler"},
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };

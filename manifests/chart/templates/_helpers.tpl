@@ -429,6 +429,16 @@ subjects:
 {{- end }}
 {{- end }}
 
+{{/* Layout preemption. */}}
+{{- define "gpushare.preemption" -}}
+{{- if or .Values.extender.preemption.enabled .Values.requestsOf }}true{{ end }}
+{{- end }}
+
+{{/* HAMi's limits besides nvidia.com/gpu. No node offers them, so kube-scheduler must not count them. */}}
+{{- define "gpushare.hamiKeys" -}}
+{{- if .Values.requestsOf }}nvidia.com/gpumem nvidia.com/gpumem-percentage nvidia.com/gpucores{{ end }}
+{{- end }}
+
 {{- define "gpushare.publishArgs" -}}
 {{- $o := .Values.scvAgent.overuse }}
 {{- if ne $o.action "event" }}
@@ -572,7 +582,15 @@ leaderElection:
 percentageOfNodesToScore: {{ . }}
 {{- end }}
 profiles:
-- schedulerName: gpushare-scheduler
+{{- range $name := prepend (compact (list .Values.scheduler.secondName)) "gpushare-scheduler" }}
+- schedulerName: {{ $name }}
+  {{- if and $e.allPods $.Values.requestsOf }}
+  # Without managedResources, which would leave out other pods.
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResources: [{{ include "gpushare.hamiKeys" $ | replace " " ", " }}]}
+  {{- end }}
+{{- end }}
 extenders:
 - urlPrefix: {{ ternary "https" "http" (ne $https "") }}://{{ $address }}:12345/gpushare-scheduler
   filterVerb: filter
@@ -601,6 +619,14 @@ extenders:
     ignoredByScheduler: false
   - name: aliyun.com/gpu-core.percentage
     ignoredByScheduler: false
+  {{- if .Values.requestsOf }}
+  - name: nvidia.com/gpu
+    ignoredByScheduler: false
+  {{- range splitList " " (include "gpushare.hamiKeys" .) }}
+  - name: {{ . }}
+    ignoredByScheduler: true
+  {{- end }}
+  {{- end }}
   {{- end }}
   ignorable: false
 {{- end }}
@@ -619,7 +645,7 @@ extenders:
 {{- if $.Capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $is) }}{{ $api = $is }}{{ end }}
 {{- end }}
 {{- if semverCompare ">=1.36.0-0" $version }}{{ $api = "admissionregistration.k8s.io/v1" }}{{ end }}
-{{- if not (or $d.runtimeClassName (and $d.schedulerName (include "gpushare.ownScheduler" .))) }}
+{{- if not (or $d.runtimeClassName .Values.requestsOf (and $d.schedulerName (include "gpushare.ownScheduler" .))) }}
 {{- else if and $api (not $d.webhook) }}{{ $api }}
 {{- else if and .Values.extender.enabled .Values.admissionPolicies (include "gpushare.https" .) (or $d.caBundle (not (or $tls.secretName .Values.extender.insecure))) (semverCompare ">=1.30.0-0" $version) }}webhook{{ end }}
 {{- end }}
@@ -631,7 +657,9 @@ extenders:
 
 {{/* Which pods. */}}
 {{- define "gpushare.podConditions" -}}
-{{- $keys := "['aliyun.com/gpu-mem', 'aliyun.com/gpu-count', 'aliyun.com/gpu-share', 'aliyun.com/gpu-core.percentage']" }}
+{{- $names := list "aliyun.com/gpu-mem" "aliyun.com/gpu-count" "aliyun.com/gpu-share" "aliyun.com/gpu-core.percentage" }}
+{{- with include "gpushare.hamiKeys" . }}{{ $names = concat $names (list "nvidia.com/gpu") (splitList " " .) }}{{ end }}
+{{- $keys := printf "['%s']" (join "', '" $names) }}
 {{- /* Of a container c. A variable of the policy would not be visible in matchConditions. */}}
 {{- $asks := printf "has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(k, k in %s)) || (has(c.resources.requests) && c.resources.requests.exists(k, k in %s)))" $keys $keys -}}
 # Mirror pods, and others that no scheduler sees.
