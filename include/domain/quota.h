@@ -3,7 +3,7 @@
 
 #include "base/hash.h"
 #include "base/list.h"
-#include "domain/request.h"
+#include "domain/dialect.h"
 
 /*
  * ResourceQuotas of what another system counts. The API server accepts limits.nvidia.com/gpumem
@@ -20,8 +20,6 @@
  */
 
 enum quota_resource { QUOTA_MEMORY, QUOTA_CORES, QUOTA_RESOURCES };
-/* "limits.nvidia.com/gpumem" */
-struct span quota_resource_name(enum quota_resource resource);
 
 /* On all cards of a pod: MiB, and percent of compute. */
 struct quota_amounts {
@@ -38,19 +36,19 @@ static inline bool quota_counts(const struct request *r)
 struct quota_amounts quota_amounts(const struct request *request, uint32_t cards,
                                    int64_t mib);
 
-/* An object ResourceQuota: MiB and percent of spec.hard, or -1: not limited. */
+/* An object ResourceQuota. */
 struct quota {
     struct object_meta meta;
-    int64_t hard[QUOTA_RESOURCES];
+    struct span hard; /* spec.hard, raw; {NULL, 0}: absent */
 };
 void quota_read(struct jread *j, struct arena *a, struct quota *quota);
 
 /* The quotas of all namespaces, and what is used there. Read-only for others, except `freed`. */
 struct quota_limit {
     struct quota_limit *next;
-    struct span name; /* of the object */
-    int64_t hard[QUOTA_RESOURCES];
-    uint64_t list; /* the last one that had it */
+    struct span name;              /* of the object */
+    int64_t hard[QUOTA_RESOURCES]; /* MiB, percent; -1: not limited */
+    uint64_t list;                 /* the last one that had it */
 };
 struct quota_namespace {
     struct list link;
@@ -59,17 +57,19 @@ struct quota_namespace {
     int64_t used[QUOTA_RESOURCES];
 };
 struct quotas {
+    const struct dialect *dialect;
     struct map by_name;
     struct list namespaces;
     bool
         freed; /* set when pods that were rejected may fit: less is used, or a limit has changed */
 };
 
-/* `seed` keys the hash table. */
-void quotas_init(struct quotas *q, uint64_t seed);
+/* `dialect` is borrowed: its keys follow "limits.", and its factor is that of a quota, too. `seed`
+ * keys the hash table. */
+void quotas_init(struct quotas *q, const struct dialect *dialect, uint64_t seed);
 void quotas_fini(struct quotas *q);
-/* An object replaces that of its name; one that limits nothing is as none. `list`: for
- * quotas_sweep, which deletes those that the list lacked. */
+/* An object replaces that of its name; one that limits nothing is as none, and one that cannot be
+ * read allows nothing. `list`: for quotas_sweep, which deletes those that the list lacked. */
 void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list);
 void quotas_sweep(struct quotas *q, uint64_t list);
 /* So much more is used, or less with `sign` -1. */
@@ -79,3 +79,6 @@ void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, 
  * can start where another resource is used up. */
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
                   struct quota_amounts own, struct buf *why);
+/* Appends "limits.nvidia.com/gpumem", and returns the amount as a ResourceQuota has it. */
+int64_t quotas_write(struct buf *out, const struct quotas *q,
+                     enum quota_resource resource, int64_t amount);

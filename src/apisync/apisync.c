@@ -182,8 +182,8 @@ static void read_quota(struct apisync *s, struct jread *j, bool gone)
     struct quota quota;
     quota_read(j, &s->in.arena, &quota);
     int rc = check(s, j, &quota.meta);
-    if (rc) /* it allows nothing */
-        memset(quota.hard, 0, sizeof quota.hard);
+    if (rc)
+        quota.hard = SPAN(""); /* it cannot be read */
     if (rc >= 0 && object_is_name(quota.meta.name) && quota.meta.ns.n)
         deliver(s, (struct core_input){.quota = &quota}, &quota.meta, gone);
 }

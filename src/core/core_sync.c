@@ -705,8 +705,8 @@ void core_sync_object(struct step *s)
         core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
     } else if (in->kind == CORE_QUOTAS) {
         struct quota quota = *in->quota;
-        for (int k = 0; in->deleted && k < QUOTA_RESOURCES; k++)
-            quota.hard[k] = -1;
+        if (in->deleted)
+            quota.hard = (struct span){0};
         quotas_seen(ledger_quotas(s->core->ledger), &quota, in->run);
     } else if (in->kind == CORE_CONFIGMAPS &&
                span_eq(in->unhealthy->meta.name, SPAN(KEY_TAKEOVER))) {

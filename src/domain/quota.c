@@ -8,11 +8,10 @@
 #include "domain/fields.h"
 #include "domain/quantity.h"
 
-struct span quota_resource_name(enum quota_resource k)
-{
-    return k == QUOTA_MEMORY ? SPAN("limits.nvidia.com/gpumem")
-                             : SPAN("limits.nvidia.com/gpucores");
-}
+#define PREFIX "limits."
+
+static const enum dialect_limit limits[QUOTA_RESOURCES] = {
+    [QUOTA_MEMORY] = DIALECT_MEMORY, [QUOTA_CORES] = DIALECT_CORES};
 
 struct quota_amounts quota_amounts(const struct request *r, uint32_t cards, int64_t mib)
 {
@@ -28,20 +27,12 @@ struct quota_amounts quota_amounts(const struct request *r, uint32_t cards, int6
 
 static void read_hard(struct field_reader *r, const struct field *f, void *at)
 {
-    struct quota *quota = at;
-    struct jread_str key;
-    jread_object(r->j, f->where);
-    while (jread_member(r->j, &key)) {
-        struct span value = {0};
-        fields_read_quantity(r->j, f->where, r->a, &value);
-        for (int k = 0; k < QUOTA_RESOURCES; k++)
-            if (jread_str_eq(key, quota_resource_name((enum quota_resource)k)))
-                quota->hard[k] = quantity_ceil(value);
-    }
+    (void)f;
+    jread_raw(r->j, at);
 }
 
 static const struct field spec_fields[] = {
-    {FIELD("spec.", "hard", quota, meta), .type = FIELD_OTHER, .read = read_hard},
+    {FIELD("spec.", "hard", quota, hard), .type = FIELD_OTHER, .read = read_hard},
     FIELDS_END,
 };
 static const struct field quota_fields[] = {
@@ -54,15 +45,16 @@ _Static_assert(offsetof(struct quota, meta) == 0, "so that all is read into it")
 void quota_read(struct jread *j, struct arena *a, struct quota *quota)
 {
     struct field_reader r = {.j = j, .a = a};
-    *quota = (struct quota){.hard = {-1, -1}};
+    *quota = (struct quota){0};
     fields_read(&r, "resourcequota", quota_fields, quota);
     object_meta_check(j, &quota->meta);
 }
 
 /* -- the namespaces -- */
 
-void quotas_init(struct quotas *q, uint64_t seed)
+void quotas_init(struct quotas *q, const struct dialect *dialect, uint64_t seed)
 {
+    q->dialect = dialect;
     map_init(&q->by_name, seed, offsetof(struct quota_namespace, name));
     list_init(&q->namespaces);
 }
@@ -109,26 +101,55 @@ void quotas_fini(struct quotas *q)
     map_fini(&q->by_name);
 }
 
+static void read_amounts(const struct quotas *q, struct span text,
+                         int64_t hard[QUOTA_RESOURCES])
+{
+    cleanup_arena struct arena a = {0};
+    struct jread j;
+    struct jread_str key;
+    jread_init(&j, text.p, text.n);
+    jread_object(&j, "hard");
+    while (jread_member(&j, &key)) {
+        struct span name = jread_span(key, &a), value = {0};
+        bool limit = span_starts(name, SPAN(PREFIX));
+        fields_read_quantity(&j, "hard", &a, &value);
+        for (int k = 0; k < QUOTA_RESOURCES && limit; k++) {
+            const struct dialect_rule *rule = &q->dialect->limits[limits[k]];
+            if (span_eq((struct span){name.p + strlen(PREFIX), name.n - strlen(PREFIX)},
+                        rule->key))
+                hard[k] =
+                    quantity_at_most(quantity_ceil(value), INT64_MAX / rule->factor) *
+                    rule->factor;
+        }
+    }
+    if (jread_finish(&j, NULL))
+        hard[QUOTA_MEMORY] = hard[QUOTA_CORES] = 0;
+}
+
 /* Most changes of the object are of its status. */
 void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list)
 {
-    const struct quota_limit none = {.hard = {-1, -1}};
+    int64_t hard[] = {-1, -1};
     struct span name = quota->meta.name;
+    if (quota->hard.p)
+        read_amounts(q, quota->hard, hard);
+    bool none = hard[QUOTA_MEMORY] < 0 && hard[QUOTA_CORES] < 0;
     struct quota_namespace *n = namespace_need(q, quota->meta.ns);
-    struct quota_limit **at = &n->limits, *limit;
+    struct quota_limit **at = &n->limits;
     while (*at && !span_eq((*at)->name, name))
         at = &(*at)->next;
-    if (!*at) {
-        *at = xmalloc(sizeof **at + name.n);
-        **at = none;
+    if (!*at && !none) {
+        *at = xcalloc(1, sizeof **at + name.n);
         char *end = (char *)(*at + 1);
         (*at)->name = span_put(name, &end);
+        q->freed = true;
     }
-    limit = *at;
-    limit->list = list;
-    q->freed |= memcmp(limit->hard, quota->hard, sizeof limit->hard) != 0;
-    memcpy(limit->hard, quota->hard, sizeof limit->hard);
-    if (!memcmp(limit->hard, none.hard, sizeof none.hard))
+    if (*at) {
+        q->freed |= memcmp((*at)->hard, hard, sizeof hard) != 0;
+        memcpy((*at)->hard, hard, sizeof hard);
+        (*at)->list = list;
+    }
+    if (*at && none)
         limit_end(at);
     namespace_settle(q, n);
 }
@@ -156,22 +177,30 @@ void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, 
     namespace_settle(q, n);
 }
 
+int64_t quotas_write(struct buf *out, const struct quotas *q, enum quota_resource k,
+                     int64_t amount)
+{
+    const struct dialect_rule *rule = &q->dialect->limits[limits[k]];
+    buf_printf(out, PREFIX "%.*s", SPAN_ARG(rule->key));
+    return (amount + rule->factor - 1) / rule->factor;
+}
+
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
                   struct quota_amounts own, struct buf *why)
 {
+    static const char *const words[] = {"requested", "used", "limited"};
     const struct quota_namespace *n = map_get(&q->by_name, ns);
     for (const struct quota_limit *l = n ? n->limits : NULL; l; l = l->next)
         for (int k = 0; k < QUOTA_RESOURCES; k++) {
-            struct span name = quota_resource_name((enum quota_resource)k);
-            int64_t used = n->used[k] - own.of[k];
-            if (asked.of[k] <= 0 || l->hard[k] < 0 || used <= l->hard[k] - asked.of[k])
+            const int64_t of[] = {asked.of[k], n->used[k] - own.of[k], l->hard[k]};
+            if (of[0] <= 0 || of[2] < 0 || of[1] <= of[2] - of[0])
                 continue;
-            buf_printf(why,
-                       "exceeded quota: %.*s, requested: %.*s=%lld, used: %.*s=%lld, "
-                       "limited: %.*s=%lld",
-                       SPAN_ARG(l->name), SPAN_ARG(name), (long long)asked.of[k],
-                       SPAN_ARG(name), (long long)used, SPAN_ARG(name),
-                       (long long)l->hard[k]);
+            buf_printf(why, "exceeded quota: %.*s", SPAN_ARG(l->name));
+            for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+                buf_printf(why, ", %s: ", words[i]);
+                int64_t amount = quotas_write(why, q, (enum quota_resource)k, of[i]);
+                buf_printf(why, "=%lld", (long long)amount);
+            }
             return false;
         }
     return true;

@@ -633,14 +633,17 @@ static void write_quotas(const struct core *core, struct buf *out)
     for (const struct quota_limit *l = n->limits; l; l = l->next)
         for (int i = 0; i < 2 * QUOTA_RESOURCES; i++) {
             enum quota_resource k = (enum quota_resource)(i / 2);
+            cleanup_buf struct buf resource = {0};
+            int64_t amount =
+                quotas_write(&resource, q, k, i % 2 ? n->used[k] : l->hard[k]);
             if (l->hard[k] >= 0)
                 prom_sample(
                     out, name,
                     (struct prom_label[]){{"namespace", n->name},
                                           {"resourcequota", l->name},
-                                          {"resource", quota_resource_name(k)},
+                                          {"resource", buf_span(&resource)},
                                           {"type", i % 2 ? SPAN("used") : SPAN("hard")}},
-                    4, i % 2 ? n->used[k] : l->hard[k]);
+                    4, amount);
         }
 }
 

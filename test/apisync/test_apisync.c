@@ -28,8 +28,7 @@ static void on_input(void *ctx, const struct core_input *in)
                             : in->kind == CORE_QUOTAS ? in->quota->meta.name
                                                       : in->node->meta.name));
         if (in->kind == CORE_QUOTAS)
-            buf_printf(&seen, " %lld %lld", (long long)in->quota->hard[QUOTA_MEMORY],
-                       (long long)in->quota->hard[QUOTA_CORES]);
+            buf_printf(&seen, " (%.*s)", SPAN_ARG(in->quota->hard));
         if ((in->kind == CORE_SCVS && in->scv->damaged) ||
             (in->kind == CORE_NODES && in->node->damaged))
             buf_adds(&seen, " damaged");
@@ -174,12 +173,10 @@ TEST(an_invalid_object_does_not_stop_the_list)
          "seen n1 damaged\nseen n3\n", 2},
         /* What cannot be read allows nothing. */
         {CORE_QUOTAS,
-         "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},\"spec\":{\"hard\":7}},"
-         "{\"metadata\":{\"name\":\"q\",\"namespace\":\"b\"},\"spec\":{\"hard\":{"
-         "\"limits.nvidia.com/gpumem\":\"5k\",\"pods\":{}}}},"
+         "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},\"spec\":7},"
          "{\"metadata\":{\"name\":\"q\",\"namespace\":\"c\"},\"spec\":{\"hard\":{"
          "\"limits.nvidia.com/gpumem\":\"5k\"}}},{\"metadata\":{\"name\":\"q\"}}",
-         "seen q 0 0\nseen q 0 0\nseen q 5000 -1\n", 2},
+         "seen q ()\nseen q ({\"limits.nvidia.com/gpumem\":\"5k\"})\n", 1},
     };
     array_items(c, cases) {
         struct apisync f;

@@ -12,7 +12,7 @@ static struct quotas q;
 
 static void begin(void)
 {
-    quotas_init(&q, 1);
+    quotas_init(&q, &dialect_hami, 1);
 }
 
 static void end(void)
@@ -176,6 +176,38 @@ TEST(amounts_beyond_all_numbers_limit_nothing)
     see("a", "q", GPUMEM "'100E'," GPUCORES "'9223372036854775807'");
     use("a", (int64_t)1 << 40, 1 << 30, 1);
     ck_assert_str_eq(ask("a", (int64_t)1 << 40, 1 << 30), "");
+}
+
+TEST(what_cannot_be_read_allows_nothing)
+{
+    struct quota quota = read_quota("a", "q", "'hard':{" GPUMEM "'10'}");
+    quota.hard = SPAN("");
+    quotas_seen(&q, &quota, 1);
+    ck_assert_str_ne(ask("a", 1, 0), "");
+    ck_assert_str_ne(ask("a", 0, 1), "");
+    see("a", "q", GPUMEM "{}");
+    ck_assert_str_ne(ask("a", 1, 0), "");
+    see("a", "q", "'limits.nvidia.com\\/gpumem':'10'"); /* in another way to write it */
+    ck_assert_str_eq(ask("a", 10, 0), "");
+    ck_assert_str_ne(ask("a", 11, 0), "");
+}
+
+TEST(names_and_the_factor_are_of_the_dialect)
+{
+    struct dialect other = dialect_hami;
+    other.limits[DIALECT_MEMORY].factor = 1000;
+    other.limits[DIALECT_CORES].key = SPAN("example.com/cores");
+    quotas_fini(&q);
+    quotas_init(&q, &other, 1);
+    see("a", "q", GPUMEM "'10'," GPUCORES "'0','limits.example.com/cores':'30'");
+    use("a", 8000, 0, 1);
+    ck_assert_str_eq(ask("a", 2000, 30), "");
+    ck_assert_str_eq(
+        ask("a", 2001, 0),
+        "exceeded quota: q, requested: limits.nvidia.com/gpumem=3, "
+        "used: limits.nvidia.com/gpumem=8, limited: limits.nvidia.com/gpumem=10");
+    ck_assert_ptr_nonnull(
+        strstr(ask("a", 0, 31), "requested: limits.example.com/cores=31"));
 }
 
 /* Pods that were rejected are tried again then, and not for each change of a status. */
