@@ -56,8 +56,8 @@ struct obstacle {
 
 struct reason_ask {
     struct select_pod pod;
-    enum obstacle_kind
-        terms;      /* SELECTOR or TAINTS: the pod's own terms exclude the node */
+    /* SELECTOR or TAINTS: the pod's own terms exclude the node. */
+    enum obstacle_kind terms;
     bool tolerates; /* cordoned nodes, or kube-scheduler offers the node */
     const struct resources *requests; /* of the pod; NULL: unknown */
 };

@@ -417,7 +417,8 @@ static struct obstacle obstacle_of_card(const struct card *card, const struct re
         {card, OBSTACLE_MEMORY, shares ? least : 0, card->free_mib},
         {card, OBSTACLE_SLOTS, r->slots, r->slots ? card->slots_left : 0},
         {card, OBSTACLE_COMPUTE, r->core, card_core_left(card)},
-        {card, OBSTACLE_SHARED, !shares && taken ? card->total_mib : 0, card->free_mib},
+        {card, OBSTACLE_SHARED, !shares && taken ? card->total_mib : 0,
+         card->free_mib < card->total_mib ? card->free_mib : 0}, /* a promise of 0 MiB */
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (all[i].needed > all[i].there)

@@ -141,7 +141,7 @@ TEST(cards_without_an_obstacle_are_those_of_select)
                                .compute_promised = (uint16_t)rng_below(&rng, 120),
                                .kind = &kinds[rng_below(&rng, ARRAY_LEN(kinds))]};
             c->promised_mib *= (int64_t)rng_below(&rng, 2);
-            c->pods = c->promised_mib > 0;
+            c->pods = c->promised_mib > 0 || !rng_below(&rng, 9); /* 0 MiB, too */
             c->whole = c->pods && !rng_below(&rng, 4);
             c->withheld_mib = rng_below(&rng, 3) ? 0 : (int64_t)rng_below(&rng, MIB);
             c->reserved_mib = rng_below(&rng, 3) ? 0 : (int64_t)rng_below(&rng, MIB);
