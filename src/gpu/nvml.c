@@ -745,10 +745,38 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     return NVML_OK;
 }
 
-/* A lost card has the names and constant properties of the last card in its slot, unless
- * that one is in the sample at another index. */
-static void restore_lost(struct nvml *n, struct gpu_sample *s)
+static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
 {
+    struct nvml *n = nvml_of(g);
+    unsigned count = 0;
+    if (load_nvml(n, err))
+        return -1;
+    int rc = n->call.count(&count);
+    if (rc)
+        return fail_call(n, "counting the cards", rc, true, err);
+    if (count > GPU_MAX_CARDS)
+        return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
+                       count, GPU_MAX_CARDS);
+    char text[NVML_VERSION_TEXT] = {0};
+    int cuda = 0;
+    if (n->call.driver_version && !n->call.driver_version(text, sizeof text))
+        gpu_set_text(s->driver, sizeof s->driver, text_of(text, sizeof text));
+    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0)
+        /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
+        snprintf(s->cuda, sizeof s->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
+    create_set(n);
+    for (size_t i = count; i < GPU_MAX_CARDS; i++)
+        n->slots[i].device = NULL;
+    s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
+    for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
+        struct gpu_card *card = &s->cards[s->n_cards];
+        card->index = (int32_t)s->n_cards;
+        rc = sample_card(n, card, &s->arena);
+        if (rc)
+            return fail_call(n, "reading a card", rc, true, err);
+    }
+    /* A lost card has the names and constant properties of the last card in its slot, unless
+     * that one is in the sample at another index. */
     for (size_t i = 0; i < s->n_cards; i++) {
         struct gpu_card *card = &s->cards[i], *last = &n->slots[i].last;
         if (card->state != GPU_LOST)
@@ -764,44 +792,6 @@ static void restore_lost(struct nvml *n, struct gpu_sample *s)
         memcpy(card->why, lost.why, sizeof card->why);
         card->known &= GPU_CONSTANT;
     }
-}
-
-static void read_versions(struct nvml *n, struct gpu_sample *s)
-{
-    char text[NVML_VERSION_TEXT] = {0};
-    int cuda = 0;
-    if (n->call.driver_version && !n->call.driver_version(text, sizeof text))
-        gpu_set_text(s->driver, sizeof s->driver, text_of(text, sizeof text));
-    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0)
-        /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
-        snprintf(s->cuda, sizeof s->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
-}
-
-static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
-{
-    struct nvml *n = nvml_of(g);
-    unsigned count = 0;
-    if (load_nvml(n, err))
-        return -1;
-    int rc = n->call.count(&count);
-    if (rc)
-        return fail_call(n, "counting the cards", rc, true, err);
-    if (count > GPU_MAX_CARDS)
-        return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
-                       count, GPU_MAX_CARDS);
-    read_versions(n, s);
-    create_set(n);
-    for (size_t i = count; i < GPU_MAX_CARDS; i++)
-        n->slots[i].device = NULL;
-    s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
-    for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
-        struct gpu_card *card = &s->cards[s->n_cards];
-        card->index = (int32_t)s->n_cards;
-        rc = sample_card(n, card, &s->arena);
-        if (rc)
-            return fail_call(n, "reading a card", rc, true, err);
-    }
-    restore_lost(n, s);
     void *devices[GPU_MAX_CARDS] = {0};
     for (size_t i = 0; i < count; i++)
         devices[i] = s->cards[i].state == GPU_LOST ? NULL : n->slots[i].device;
@@ -815,18 +805,6 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
     }
     gpu_sample_settle(s);
     return 0;
-}
-
-/* Finds the card by its handle. A call on a lost card would fail. */
-static void identify(const struct nvml *n, void *device, struct gpu_event *event)
-{
-    for (int32_t i = 0; device && i < GPU_MAX_CARDS; i++) {
-        const struct slot *slot = &n->slots[i];
-        if (slot->device != device)
-            continue;
-        event->index = i;
-        memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
-    }
 }
 
 static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
@@ -852,7 +830,14 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
                                                        : GPU_EVENT_NONE;
     if (event->kind == GPU_EVENT_XID)
         event->xid = data.data <= INT64_MAX ? (int64_t)data.data : 999;
-    identify(n, data.device, event);
+    /* Finds the card by its handle. A call on a lost card would fail. */
+    for (int32_t i = 0; data.device && i < GPU_MAX_CARDS; i++) {
+        const struct slot *slot = &n->slots[i];
+        if (slot->device != data.device)
+            continue;
+        event->index = i;
+        memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
+    }
     return 0;
 }
 
