@@ -284,22 +284,6 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     item->at = (int32_t)at;
 }
 
-static void mark_missing(struct card_inventory *inv, int64_t now_ms)
-{
-    for (size_t i = inv->n; i-- > 0;) {
-        struct item *item = &inv->items[i];
-        if (item->present)
-            continue;
-        item->at = -1;
-        if (item->missing_since_ms < 0)
-            item->missing_since_ms = now_ms;
-        if (now_ms - item->missing_since_ms >= inv->settings.keep_lost_ms)
-            drop_item(inv, item);
-        else
-            mark_lost(inv, item, now_ms, CARD_NOT_LISTED);
-    }
-}
-
 void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
                            const struct gpu_sample *s)
 {
@@ -321,7 +305,18 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
         set_text(inv->links[i], sizeof inv->links[i],
                  i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
                                                                 : (struct span){0});
-    mark_missing(inv, now_ms);
+    for (size_t i = inv->n; i-- > 0;) {
+        struct item *item = &inv->items[i];
+        if (item->present)
+            continue;
+        item->at = -1;
+        if (item->missing_since_ms < 0)
+            item->missing_since_ms = now_ms;
+        if (now_ms - item->missing_since_ms >= inv->settings.keep_lost_ms)
+            drop_item(inv, item);
+        else
+            mark_lost(inv, item, now_ms, CARD_NOT_LISTED);
+    }
     settle_indexes(inv);
 }
 

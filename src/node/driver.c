@@ -385,25 +385,6 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
     jwrite_array_end(w);
 }
 
-static void add_mounts(struct jwrite *w, const struct driver_files *files)
-{
-    jwrite_array(w, "mounts");
-    ARRAY_EACH_ITEM(const struct driver_file, f, files->libraries, files->n_libraries)
-    {
-        cleanup_free char *plain =
-            xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
-        add_mount(w, f->host, files->hook ? f->container : plain);
-    }
-    for (size_t i = 0; i < files->n_links && !files->hook; i++) {
-        cleanup_free char *plain =
-            xasprintf(PLAIN_LIBRARIES "%s", strrchr(files->links[i].path, '/'));
-        add_mount(w, files->links[i].library, plain);
-    }
-    for (size_t i = 0; i < files->n_others; i++)
-        add_mount(w, files->others[i].host, files->others[i].container);
-    jwrite_array_end(w);
-}
-
 /* The hook of `limited`, a full card; NULL: none. */
 static void add_device(struct jwrite *w, const char *name,
                        const struct driver_file *nodes, size_t n,
@@ -469,7 +450,21 @@ static size_t write_spec(const struct driver_files *files, const char *driver_ro
     for (size_t i = 0; i < files->n_nodes; i++)
         add_node(&w, &files->nodes[i]);
     jwrite_array_end(&w);
-    add_mounts(&w, files);
+    jwrite_array(&w, "mounts");
+    ARRAY_EACH_ITEM(const struct driver_file, f, files->libraries, files->n_libraries)
+    {
+        cleanup_free char *plain =
+            xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
+        add_mount(&w, f->host, files->hook ? f->container : plain);
+    }
+    for (size_t i = 0; i < files->n_links && !files->hook; i++) {
+        cleanup_free char *plain =
+            xasprintf(PLAIN_LIBRARIES "%s", strrchr(files->links[i].path, '/'));
+        add_mount(&w, files->links[i].library, plain);
+    }
+    for (size_t i = 0; i < files->n_others; i++)
+        add_mount(&w, files->others[i].host, files->others[i].container);
+    jwrite_array_end(&w);
     add_hooks(&w, files);
     jwrite_object_end(&w);
     jwrite_object_end(&w);

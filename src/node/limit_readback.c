@@ -187,20 +187,6 @@ static void begin_cards(struct limit_readback *r, const struct gpu_sample *sampl
     memcpy(r->cards, cards, n * sizeof *cards);
 }
 
-static void end_cards(struct limit_readback *r)
-{
-    bool fails = false, sets = r->n_cards > 0;
-    ARRAY_EACH_ITEM(struct limit_readback_card, card, r->cards, r->n_cards)
-    {
-        if (card->readable && !card->asked)
-            limit_readback_judge(card, GPU_LIMIT_OK, r->now_ms);
-        fails |= card->fails;
-        sets &= card->can_set;
-    }
-    atomic_store(&r->fails, fails);
-    atomic_store(&r->sets, sets);
-}
-
 /* -- cgroups -- */
 
 static bool is_of(const struct usage_name *name, const struct process_cgroup *cgroup)
@@ -402,17 +388,6 @@ static bool is_there(struct limit_readback *r, const struct usage_limit *l)
     return runs && has_limits && has_allocation(r, l->pod_uid);
 }
 
-/* A limit that was missing is missing until it is read again. */
-static void keep_missing(struct limit_readback *r)
-{
-    for (size_t i = 0; r->readings && i < r->readings->n; i++) {
-        struct usage_limit l = r->readings->limits[i];
-        l.used = -1;
-        if (l.missing_ms && !find_limit(r->out, &l) && is_there(r, &l))
-            add_reading(r->out, l);
-    }
-}
-
 void limit_readback_sample(struct limit_readback *r, struct gpu *gpu,
                            const struct gpu_sample *sample, int64_t now_ms)
 {
@@ -439,8 +414,23 @@ void limit_readback_sample(struct limit_readback *r, struct gpu *gpu,
                 read_allocation(r, al, &r->cards[i]);
     }
     r->next = n < r->set.n ? (r->next + n) % r->set.n : 0;
-    keep_missing(r);
-    end_cards(r);
+    /* A limit that was missing is missing until it is read again. */
+    for (size_t i = 0; r->readings && i < r->readings->n; i++) {
+        struct usage_limit l = r->readings->limits[i];
+        l.used = -1;
+        if (l.missing_ms && !find_limit(r->out, &l) && is_there(r, &l))
+            add_reading(r->out, l);
+    }
+    bool fails = false, sets = r->n_cards > 0;
+    ARRAY_EACH_ITEM(struct limit_readback_card, card, r->cards, r->n_cards)
+    {
+        if (card->readable && !card->asked)
+            limit_readback_judge(card, GPU_LIMIT_OK, r->now_ms);
+        fails |= card->fails;
+        sets &= card->can_set;
+    }
+    atomic_store(&r->fails, fails);
+    atomic_store(&r->sets, sets);
     pthread_mutex_lock(&r->lock);
     struct limit_readings *last = r->readings;
     r->readings = out;

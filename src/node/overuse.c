@@ -113,24 +113,6 @@ static struct limit *find_limit(const struct overuse *o, const char *key)
     return NULL;
 }
 
-/* Drops the limits that have passed. Rejections are remembered for one more limit. After a
- * clock that went back, a limit lasts once more at most. */
-static void expire_limits(struct overuse *o, int64_t now_ms)
-{
-    for (size_t i = 0; i < o->n_limits;) {
-        struct limit *l = &o->limits[i];
-        if (l->until_ms - now_ms > l->again_ms)
-            l->until_ms = now_ms + l->again_ms;
-        int64_t keep_ms = l->rejections ? l->again_ms : 0;
-        if (now_ms < l->until_ms || now_ms - l->until_ms < keep_ms) {
-            i++;
-            continue;
-        }
-        free(l->key);
-        *l = o->limits[--o->n_limits];
-    }
-}
-
 static const int64_t again_ms[] = {[OVERUSE_REPORT] = OVERUSE_REPORT_AGAIN_MS,
                                    [OVERUSE_EVICT] = OVERUSE_EVICT_AGAIN_MS,
                                    [OVERUSE_KILL] = OVERUSE_KILL_AGAIN_MS};
@@ -557,7 +539,20 @@ void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
     o->u = u;
     o->now_ms = now_ms;
     o->actions = actions;
-    expire_limits(o, now_ms);
+    /* Drops the limits that have passed. Rejections are remembered for one more limit. After a
+     * clock that went back, a limit lasts once more at most. */
+    for (size_t i = 0; i < o->n_limits;) {
+        struct limit *l = &o->limits[i];
+        if (l->until_ms - now_ms > l->again_ms)
+            l->until_ms = now_ms + l->again_ms;
+        int64_t keep_ms = l->rejections ? l->again_ms : 0;
+        if (now_ms < l->until_ms || now_ms - l->until_ms < keep_ms) {
+            i++;
+            continue;
+        }
+        free(l->key);
+        *l = o->limits[--o->n_limits];
+    }
     if (now_ms < u->taken_ms || now_ms - u->taken_ms > OVERUSE_MAX_AGE_MS)
         return;
     o->suspects = xcalloc(u->n_containers + 1, sizeof *o->suspects);

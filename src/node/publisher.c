@@ -330,14 +330,6 @@ static void observe_pods(struct publisher *p)
     render_scv(p);
 }
 
-static void observe_usage(struct publisher *p)
-{
-    log_source(p, &p->usage_failure, "usage", "measuring");
-    usage_fini(&p->usage);
-    p->usage = *p->in->usage;
-    *p->in->usage = (struct usage){0};
-}
-
 /* A driver that hangs makes all cards Unhealthy, and an old podList is dropped. */
 static void expire_samples_and_pods(struct publisher *p)
 {
@@ -594,7 +586,7 @@ static bool may_vouch(struct publisher *p)
     bool vouch = publisher_check_driver(p, p->now, &err) == 0;
     for (int check = PUBLISHER_CHECK_WATCH; check <= PUBLISHER_CHECK_SCV && vouch;
          check++)
-        vouch = publisher_check(p, p->now, (enum publisher_check)check, &err) == 0;
+        vouch = publisher_check(p, p->now, check, &err) == 0;
     if (vouch == p->withheld)
         log_line(p, "lease", err.code, "heartbeat %s%s",
                  vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
@@ -685,8 +677,7 @@ static void abandon_calls(struct publisher *p)
         observe_answer(p);
         lane->abandoned = abandoned;
         struct publisher_output *o = step_add(p->out, sizeof *o);
-        *o = (struct publisher_output){.type = PUBLISHER_ABANDON,
-                                       .lane = (enum publisher_lane)i};
+        *o = (struct publisher_output){.type = PUBLISHER_ABANDON, .lane = i};
     }
 }
 
@@ -718,7 +709,10 @@ void publisher_step(struct publisher *p, struct step_time now,
         observe_pods(p);
         break;
     case PUBLISHER_USAGE:
-        observe_usage(p);
+        log_source(p, &p->usage_failure, "usage", "measuring");
+        usage_fini(&p->usage);
+        p->usage = *p->in->usage;
+        *p->in->usage = (struct usage){0};
         break;
     case PUBLISHER_ANSWER:
         observe_answer(p);

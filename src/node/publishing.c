@@ -75,20 +75,6 @@ static void replace_worker(struct publishing *p, enum publisher_lane i)
     p->lanes[i] = worker_start(publisher_lane_names[i], perform, p);
 }
 
-/* With the lock, so that the calls of a lane are in the order of the steps. */
-static void carry_out(struct publishing *p, const struct step_outputs *outputs)
-{
-    const struct publisher_output *o = outputs->items;
-    step_write_logs(outputs);
-    for (size_t i = 0; i < outputs->n; i++, o++)
-        if (o->type == PUBLISHER_RELIST)
-            informer_relist(p->scv);
-        else if (o->type == PUBLISHER_ABANDON)
-            replace_worker(p, o->lane);
-        else
-            worker_add(p->lanes[o->lane], copy_of(o));
-}
-
 static void take_input(struct publishing *p, struct publisher_input in)
 {
     struct step_outputs outputs = {0};
@@ -98,7 +84,15 @@ static void take_input(struct publishing *p, struct publisher_input in)
     int64_t before = publisher_due(p->publisher);
     publisher_step(p->publisher, step_now(), &in, &outputs);
     bool sooner = publisher_due(p->publisher) < before;
-    carry_out(p, &outputs);
+    /* With the lock, so that the calls of a lane are in the order of the steps. */
+    step_write_logs(&outputs);
+    STEP_EACH(struct publisher_output, o, &outputs)
+    if (o->type == PUBLISHER_RELIST)
+        informer_relist(p->scv);
+    else if (o->type == PUBLISHER_ABANDON)
+        replace_worker(p, o->lane);
+    else
+        worker_add(p->lanes[o->lane], copy_of(o));
     pthread_mutex_unlock(&p->lock);
     step_outputs_fini(&outputs);
     if (sooner)
@@ -227,17 +221,6 @@ static void on_pods(void *ctx, struct podresources *pods, const struct err *err)
 
 /* -- probes and metrics -- */
 
-static void add_check(struct publishing *p, enum status_probe probe,
-                      enum publisher_check check, struct status_report *report)
-{
-    struct err err = {0};
-    bool required = true;
-    int rc = probe == STATUS_READYZ
-                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
-                 : publisher_check(p->publisher, step_now(), check, &err);
-    status_report_add(report, publisher_check_name(check), rc, &err, required);
-}
-
 /* Of the thread of the pods' watch, and whether the watch works. */
 static void add_pods_check(struct publishing *p, enum status_probe probe,
                            struct status_report *report)
@@ -268,8 +251,14 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
     pthread_mutex_lock(&p->lock);
     int rc = publisher_live(p->publisher, step_now(), &err);
     status_report_add(report, "threads", rc, &err, true);
-    for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++)
-        add_check(p, probe, (enum publisher_check)i, report);
+    for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++) {
+        const enum publisher_check check = i;
+        bool required = true;
+        rc = probe == STATUS_READYZ
+                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
+                 : publisher_check(p->publisher, step_now(), check, &err);
+        status_report_add(report, publisher_check_name(check), rc, &err, required);
+    }
     pthread_mutex_unlock(&p->lock);
     if (p->pods)
         add_pods_check(p, probe, report);

@@ -232,23 +232,6 @@ static void add_process(struct builder *b, size_t card, const struct gpu_process
         add_outside(b, card, process, place, kind == USAGE_UNMAPPED);
 }
 
-/* Adds what the driver measures of cgroups on the card: also without a process that NVML lists, and
- * without managed memory, which only the sum of the processes has. */
-static void add_measured(struct builder *b, size_t card)
-{
-    ARRAY_EACH_ITEM(const struct usage_limit, l, b->in.limits, b->in.n_limits)
-    {
-        if (l->used < 0 || !span_eq(l->uuid, b->cards[card].uuid))
-            continue;
-        struct usage_container *c =
-            container_at(b, card,
-                         &(struct usage_place){.pod_uid = l->pod_uid,
-                                               .container_id = l->container_id});
-        c->by_driver = true;
-        c->used_mib = l->used > c->used_mib ? l->used : c->used_mib;
-    }
-}
-
 static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)
 {
     int64_t bytes = gpu_value(card, metric, -1);
@@ -281,7 +264,19 @@ static void add_cards(struct builder *b)
             set_incomplete(card, "NVML does not list its processes");
         for (size_t k = 0; k < from->n_processes; k++)
             add_process(b, u->n_cards, &from->processes[k]);
-        add_measured(b, u->n_cards);
+        /* What the driver measures of cgroups on the card: also without a process that NVML
+         * lists, and without managed memory, which only the sum of the processes has. */
+        ARRAY_EACH_ITEM(const struct usage_limit, l, b->in.limits, b->in.n_limits)
+        {
+            if (l->used < 0 || !span_eq(l->uuid, card->uuid))
+                continue;
+            struct usage_container *c =
+                container_at(b, u->n_cards,
+                             &(struct usage_place){.pod_uid = l->pod_uid,
+                                                   .container_id = l->container_id});
+            c->by_driver = true;
+            c->used_mib = l->used > c->used_mib ? l->used : c->used_mib;
+        }
         u->n_cards++;
     }
     /* The percentages of processes that share the SMs add up to more than 100 only by

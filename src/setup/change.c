@@ -5,7 +5,6 @@
 
 #include "setup/change.h"
 
-
 #include "base/mem.h"
 #include "setup/edit.h"
 

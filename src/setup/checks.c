@@ -5,7 +5,6 @@
 
 #include "setup/checks.h"
 
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"
