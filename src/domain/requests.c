@@ -26,7 +26,8 @@ static struct shared_request *shared_of(const struct request *request)
 
 enum { KEY_PART_NUMBERS = 4 };
 
-/* The same bytes for equal requests only: the structs without their pointers, then the texts. */
+/* The same bytes for equal requests only: the structs without their pointers, then the texts. A new
+ * text of a request belongs here, below, and into request_equal. */
 static void write_key(struct buf *key, const struct request *r,
                       const struct resources *resources)
 {
@@ -199,16 +200,13 @@ static struct span sort_models(struct span list, char sorted[REQUEST_MAX_MODELS]
     list = span_put(list, &end);
     for (char *p = lower; p < end; p++)
         *p = *p >= 'A' && *p <= 'Z' ? (char)(*p | 0x20) : *p;
-    while (list.n) {
-        struct span name = span_trim(span_cut(&list, ','));
-        size_t i = ARRAY_LOWER_BOUND(x, names, n, span_cmp(*x, name) < 0);
-        if (!name.n || (i < n && span_eq(names[i], name)))
-            continue;
-        memmove(names + i + 1, names + i, (n++ - i) * sizeof *names);
-        names[i] = name;
-    }
+    while (list.n)
+        names[n++] = span_trim(span_cut(&list, ','));
+    qsort(names, n, sizeof *names, span_compare);
     for (size_t i = 0; i < n; i++) {
-        if (i)
+        if (!names[i].n || (i && span_eq(names[i], names[i - 1])))
+            continue;
+        if (at > sorted)
             *at++ = ',';
         span_put(names[i], &at);
     }

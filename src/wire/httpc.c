@@ -745,10 +745,9 @@ static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
  * its own timer ends the wait at once. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
 {
-    bool is_new = false;
-    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
-    is_new |= !s->is_added;
-    if (is_new && advance(loop))
+    const struct httpc_stream *newest =
+        LIST_FIRST(&loop->streams, struct httpc_stream, link);
+    if (newest && !newest->is_added && advance(loop))
         return;
     must_multi(curl_multi_poll(loop->multi, NULL, 0, wait_limit(loop, wait_ms), NULL));
     advance(loop);
