@@ -32,6 +32,7 @@ enum fit {
     FIT_YES,
     FIT_LATER, /* not now: memory is taken, a card is unhealthy, an object is missing */
     FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode or isolation */
+    FIT_ASK, /* of select_fit_one: ask select_fit_pod */
 };
 
 #define SELECT_ALL_CARDS UINT64_MAX
@@ -130,19 +131,19 @@ struct ledger_reservation *select_reservation_lost(const struct ledger *l,
                                                    const struct ledger_node *node);
 
 /* select_fit_pod for thousands of nodes, by their first cache lines only. FIT_YES, and neither
- * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_NEVER:
- * ask select_fit_pod. `least_mib` is of select_least_mib. */
+ * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_ASK:
+ * select_fit_pod knows. `least_mib` is of select_least_mib. */
 int64_t select_least_mib(const struct request *request);
 static inline enum fit select_fit_one(const struct ledger_node *node, int64_t least_mib)
 {
     if (node->state != NODE_USABLE || node->has_nominated ||
         (node->mode != NODE_ANY && node->mode != NODE_MEMORY))
-        return FIT_NEVER;
+        return FIT_ASK;
     if (node->best_free_mib >= least_mib)
         return FIT_YES;
     return node->best_total_mib >= least_mib && node->all_available && !node->has_reserved
                ? FIT_LATER
-               : FIT_NEVER;
+               : FIT_ASK;
 }
 
 /* Do the rows and sums of a node decide which of its cards can take the request, without the

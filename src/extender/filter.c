@@ -162,7 +162,7 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
                                                                        nominated pods */
     if (fit == FIT_YES)
         return true;
-    if (fit == FIT_NEVER) {
+    if (fit == FIT_ASK) {
         fit = alone = select_fit(node, &args->request);
         if ((alone == FIT_YES && node->has_nominated) ||
             (alone == FIT_LATER && node->has_reserved))
@@ -549,7 +549,7 @@ static struct span find_elsewhere(const struct verb_call *call,
         for (uint32_t end = i + VERB_LOCK_NODES; i < end && i < slots && !name.n; i++) {
             const struct ledger_node *node = ledger_node_at(l, (start + i) % slots);
             enum fit fit = node ? select_fit_one(node, r->least_mib) : FIT_LATER;
-            if (fit == FIT_NEVER && select_fit(node, &w->args.request) == FIT_YES)
+            if (fit == FIT_ASK && select_fit(node, &w->args.request) == FIT_YES)
                 fit = select_fit_pod(node, &r->pod);
             if (fit == FIT_YES && !node->cordoned)
                 name = arena_copy(&w->arena, node->name);
