@@ -91,7 +91,7 @@ static int64_t promised_mib(const struct usage_meter *m,
     return total_mib;
 }
 
-/* Ids of the Go plugin name no card: the container may have a promise on any. */
+/* Ids of the Go plugin and of HAMi's name no card: the container may have a promise on any. */
 static bool is_anywhere(const struct podresources_entry *e)
 {
     enum ids_resource ours;

@@ -172,6 +172,13 @@ TEST(pods_of_hami_run_on_while_the_plugins_change)
     check_same(false);
     cluster_delete(CLUSTER_PODS "/late");
     lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + PODS);
+    /* HAMi's comes again while ours serves. */
+    other_plugin_start(&hami);
+    lib_wait_within(2 * LIB_WAIT_MS, metric("other_plugin") == 1, "ours still serves");
+    check_same(false);
+    other_plugin_stop();
+    lib_wait(metric("registered") == 1);
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + PODS);
     /* A container that starts again has what the first plugin gave it. */
     kill_container();
     check_same(false);

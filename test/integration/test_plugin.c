@@ -559,6 +559,20 @@ TEST(the_plugin_of_another_system_is_waited_for)
               0);
 }
 
+/* It looks twice a minute. */
+TEST(a_plugin_of_another_system_that_comes_later_is_left_the_resource)
+{
+    set_up();
+    kubelet_set_allocatable(&kubelet,
+                            json_pack("{s:[s]}", "aliyun.com/gpu-share", "GPU-0-1"));
+    lib_wait_within(2 * LIB_WAIT_MS, lost(SHARE), "it still serves");
+    lib_wait(plugin_metric(&plugin, "other_plugin{resource=\"aliyun.com/gpu-share\"}") ==
+             1);
+    ck_assert_ptr_nonnull(kubelet.plugins[MEM].stream);
+    kubelet_set_allocatable(&kubelet, json_object());
+    kubelet_wait_registered(&kubelet, -1);
+}
+
 /* The kubelet asks for them when it restarts. */
 TEST(ids_of_a_plugin_before_are_in_the_first_list)
 {

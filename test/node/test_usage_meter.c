@@ -95,7 +95,8 @@ static void promised_on(const char *uuid, const char *want)
                       *old = xasprintf("MIG-%s/1/0", uuid);
     const struct span whole = span_of(uuid), replica = span_of(part),
                       old_mig = span_of(old), mig = SPAN("MIG-4b0f1c9a"),
-                      go = SPAN("GPU-0-_-3");
+                      go = SPAN("GPU-0-_-3"),
+                      hami = SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7");
     struct ids_tag tag = ids_tag_of(whole);
     const struct span count = span_of(tag.text);
     const struct span both[] = {*ids_of(&arena, "GPU-0", 0, 1),
@@ -108,6 +109,7 @@ static void promised_on(const char *uuid, const char *want)
         devices("old-mig", "nvidia.com/gpu", &old_mig, 1),
         devices("mig", "nvidia.com/gpu", &mig, 1),
         devices("go", "aliyun.com/gpu-mem", &go, 1),
+        devices("hami", "nvidia.com/gpu", &hami, 1),
     };
     d = (struct podresources){.refs = 1, .entries = entries, .n = ARRAY_LEN(entries)};
     promises_are(want);
@@ -116,12 +118,12 @@ static void promised_on(const char *uuid, const char *want)
 TEST(what_the_kubelet_promised)
 {
     promised_on("GPU-1",
-                "mem GPU-0 1024\ngo GPU-0 -1\n"
+                "mem GPU-0 1024\ngo GPU-0 -1\nhami GPU-0 -1\n"
                 "mem GPU-1 1024\ncard GPU-1 16384\nnvidia GPU-1 16384\nreplica GPU-1 -1\n"
-                "old-mig GPU-1 -1\ngo GPU-1 -1\n");
+                "old-mig GPU-1 -1\ngo GPU-1 -1\nhami GPU-1 -1\n");
     /* It is on no card of the sample. */
-    promised_on("GPU-9", "mem GPU-0 1024\ngo GPU-0 -1\n"
-                         "go GPU-1 -1\n");
+    promised_on("GPU-9", "mem GPU-0 1024\ngo GPU-0 -1\nhami GPU-0 -1\n"
+                         "go GPU-1 -1\nhami GPU-1 -1\n");
     static const enum ids_resource slots[] = {IDS_SHARE, IDS_DIALECT};
     array_items(r, slots) {
         const struct span id = slot_id(*r, 7);
