@@ -81,7 +81,7 @@ void reason_write(struct buf *out, const struct ledger_node *node,
  * for all nodes. */
 struct prepared_reason {
     const struct request *request; /* borrowed */
-    char need[512];
+    char need[1024];
     size_t need_n;
     size_t
         plain_n; /* with what follows in the most frequent reason, of memory alone; or 0 */

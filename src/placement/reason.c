@@ -146,6 +146,7 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
 enum card_list {
     LIST_PROMISED,
     LIST_SLOTS,
+    LIST_CORDONED,
     LIST_EXCLUDED,
     LIST_EXTERNAL = LIST_EXCLUDED + 5, /* from here on with the amount */
     LISTS = LIST_EXTERNAL + 3,
@@ -157,6 +158,7 @@ static void add_cards(struct buf *out, const struct ledger_node *node,
     static const char *const texts[LISTS] = {
         "; promised to pods: ",
         "; too few free slots of " KEY_GPU_SHARE ": ",
+        "; in the Node's annotation " KEY_HAMI_CORDON ": ",
         "; unhealthy: ",
         "; excluded by ConfigMap: ",
         "; allocated through nvidia.com/gpu: ",
@@ -171,6 +173,7 @@ static void add_cards(struct buf *out, const struct ledger_node *node,
         const bool on = c->state == CARD_AVAILABLE;
         const int64_t of_card[LISTS] = {on ? c->pods : 0,
                                         on && c->slots_left < (int64_t)r->slots,
+                                        r->dialect && c->cordoned,
                                         c->state == CARD_UNHEALTHY,
                                         c->state == CARD_LISTED,
                                         c->state == CARD_HELD,
@@ -182,7 +185,9 @@ static void add_cards(struct buf *out, const struct ledger_node *node,
         memcpy(amounts[i], of_card, sizeof of_card);
     }
     for (enum card_list list = from; list < to; list++) {
-        const char *before = texts[list];
+        const char *before = list == LIST_SLOTS && r->dialect
+                                 ? "; too few free slots of " KEY_NVIDIA_GPU ": "
+                                 : texts[list];
         for (uint32_t i = 0; i < node->n_cards; i++) {
             if (!amounts[i][list])
                 continue;
@@ -316,7 +321,8 @@ static void add_later(struct buf *out, const struct ledger_node *node,
     bool held = false;
     for (const struct card *c = node->cards; c < node->cards + node->n_cards; c++) {
         held |= c->state == CARD_HELD;
-        if (c->state != CARD_AVAILABLE || !select_card_suits(c, r))
+        if (c->state != CARD_AVAILABLE || !select_card_suits(c, r) ||
+            (r->dialect && c->cordoned))
             continue;
         if (!best || c->free_mib > best->free_mib)
             best = c;
@@ -348,7 +354,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
             buf_add_i64(out, idle->index);
         }
     }
-    if (r->slots)
+    if (r->slots || r->dialect)
         add_cards(out, node, r, LIST_SLOTS, LIST_EXCLUDED);
     if (best && lacks_claimed(node, r))
         add_number(out,
@@ -413,6 +419,7 @@ static struct obstacle obstacle_of_card(const struct card *card, const struct re
          mib < r->slots ? mib : card->total_mib},
         {card, OBSTACLE_UNHEALTHY - CARD_UNHEALTHY + card->state,
          card->state != CARD_AVAILABLE, 0},
+        {card, OBSTACLE_LISTED, r->dialect && card->cordoned, 0},
         {card, OBSTACLE_WHOLE, card->whole, 0},
         {card, OBSTACLE_MEMORY, shares ? least : 0, card->free_mib},
         {card, OBSTACLE_SLOTS, r->slots, r->slots ? card->slots_left : 0},

@@ -178,8 +178,9 @@ TEST(the_cards_of_the_node_are_shared_as_hami_shares_them)
     ck_assert_contains(why_not(reply_for(pod_text("b", "", alone)), "h"), "needs");
     load("%s", pod_text("t", "", tiny));
     ck_assert_msg(binds("t", "h", &why), "%s", why.p);
-    /* Both slots of the card are taken, and the other card is cordoned. */
-    ck_assert_contains(why_not(reply_for(pod_text("b", "", tiny)), "h"), "needs");
+    const char *both = why_not(reply_for(pod_text("b", "", tiny)), "h");
+    ck_assert_contains(both, "too few free slots of nvidia.com/gpu: GPU0");
+    ck_assert_contains(both, "in the Node's annotation hami.io/device-cordon: GPU1");
     ck_assert(extender_promised(&extender, "h") == 0); /* less than a GiB */
     sim_delete_pod(&sim, "a");
     sim_delete_pod(&sim, "t");
