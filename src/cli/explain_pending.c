@@ -317,6 +317,9 @@ static int64_t lessen(const struct explain_page *p, enum less what, int64_t step
     char weaker[8], demanded[8];
     int64_t most = 0;
     *less = *r;
+    if (r->dialect &&
+        !r->units) /* so that these count, and not the parts of containers */
+        less->units = what == LESS_MEMORY;
     buf_clear(words);
     switch (what) {
     case LESS_MEMORY:
@@ -386,10 +389,12 @@ static void try_less(struct explain_page *p, enum less what)
     lessen(p, what, low, &less, &words);
     const struct ledger_node *node = find_fit(p, &less);
     if (what == ANY_CARD && !list_models(p, &models))
-        buf_printf(
-            &text, "%s%.*s; models in the cluster: %s%s",
-            r->models.n ? "no node has model " : "no node has cards with this clock",
-            SPAN_ARG(r->models), models.n ? models.p : "none known", node ? "; " : "");
+        buf_printf(&text, "%s%.*s; models in the cluster: %s%s",
+                   r->models.n  ? "no node has model "
+                   : r->rules.n ? "no node has cards that the annotations accept"
+                                : "no node has cards with this clock",
+                   SPAN_ARG(r->models), models.n ? models.p : "none known",
+                   node ? "; " : "");
     else if (what == LESS_ISOLATION && r->isolation & SCV_ISOLATION_DRIVER)
         add_change(p, "a node whose driver is 615 or newer");
     if (node)

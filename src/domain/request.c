@@ -779,4 +779,6 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
     if (r->clock_mhz)
         buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
                    (long long)r->clock_mhz);
+    if (r->hami)
+        buf_printf(out, "; on nodes of HAMi: %.*s", SPAN_ARG(r->hami->words));
 }

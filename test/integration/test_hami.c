@@ -211,6 +211,40 @@ TEST(an_edited_pod_keeps_its_promise)
     }
 }
 
+static const char *explained(const char *pod)
+{
+    const char *said =
+        lib_output_of(0, "kubectl-inspect-gpushare",
+                      ARGV("--kubeconfig", sim_kubeconfig(&sim), "explain", "pod", pod));
+    return said;
+}
+
+/* In HAMi's words and in MiB, with what the node lacks, and how much less would fit. */
+TEST(explain_speaks_both_languages)
+{
+    cleanup_buf struct buf why = {0};
+    set_up(10, "");
+    load("%s", pod_text("a", "", "'containers':[" C(GPU "'2'," MEM "'13000'") "]"));
+    load("%s", pod_text("m", "", "'containers':[" C(GPU "'1'," MEM "'3200'") "]"));
+    load("%s", pod_text("t", "'nvidia.com/use-gputype':'H100'",
+                        "'containers':[" C(GPU "'1'," MEM "'100'") "]"));
+    load("%s", pod_text("g", "", "'containers':[" C(GPU "'1'") "]"));
+    ck_assert_msg(binds("a", "h", &why), "%s", why.p);
+    const char *said = explained("m");
+    ck_assert_contains(said, "nvidia.com/gpumem 3200 on 1 card = 3200 MiB");
+    ck_assert_contains(said, "this node serves no requests of HAMi");
+    ck_assert_contains(said,
+                       "request 3000 MiB instead of 3200 MiB: the pod fits on node h");
+    said = explained("t");
+    ck_assert_contains(
+        said, "no node has cards that the annotations accept; models in the cluster");
+    said = explained("g");
+    ck_assert_contains(said,
+                       "1 nvidia.com/gpu; on nodes of HAMi: nvidia.com/gpu 1 on 1 card");
+    said = explained("a");
+    ck_assert_contains(said, "nvidia.com/gpumem 13000 on 2 cards = 13000 MiB each");
+}
+
 /* Two containers of one card each: two devices of NVIDIA's plugin, and no request of HAMi. */
 TEST(one_pod_can_be_invalid_on_one_node_alone)
 {
