@@ -17,51 +17,65 @@ struct review {
     struct span api, kind, uid;
     struct span of; /* the kind of the object */
     struct span scheduler, runtime_class;
-    size_t n_apps, n_inits; /* containers so far */
-    struct buf cards;       /* operations of JSON Patch, with a comma before each */
+    const struct dialect *dialect; /* NULL: none */
+    size_t n_apps, n_inits;        /* containers so far */
+    struct buf cards; /* operations of JSON Patch, with a comma before each */
 };
 _Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
 
-/* Counts what the limits of a container name. */
+struct container {
+    const struct dialect *dialect;
+    bool parts, cards; /* limits of the dialect: of parts of a card, of cards */
+};
+
 static void read_limits(struct field_reader *r, const struct field *f, void *at)
 {
-    const struct dialect_rule *rules = dialect_hami.limits;
-    size_t *named = at;
+    struct container *c = at;
     struct jread_str key;
     jread_object(r->j, f->where);
     while (jread_member(r->j, &key)) {
         for (size_t k = 0; k < DIALECT_LIMITS; k++)
-            named[k == DIALECT_CARDS] += jread_str_eq(key, rules[k].key);
+            *(k == DIALECT_CARDS ? &c->cards : &c->parts) |=
+                jread_str_eq(key, c->dialect->limits[k].key);
         jread_skip(r->j);
     }
 }
 
-struct container {
-    size_t named[2]; /* of HAMi's limits, others and those of cards */
-};
 static const struct field resources_fields[] = {
-    {FIELD("containers[].resources.", "limits", container, named), .type = FIELD_OTHER,
+    {FIELD("containers[].resources.", "limits", container, dialect), .type = FIELD_OTHER,
      .read = read_limits},
     FIELDS_END,
 };
 static const struct field container_fields[] = {
-    {FIELD("containers[].", "resources", container, named),
+    {FIELD("containers[].", "resources", container, dialect),
      FIELD_IS_OBJECT(resources_fields)},
     FIELDS_END,
 };
+_Static_assert(offsetof(struct container, dialect) == 0, "limits are read into it");
 
 /* The API server makes the request of it, as of each limit. */
 static void read_container(struct field_reader *r, const struct field *f, void *at)
 {
     struct review *review = (struct review *)((char *)at - f->at);
     size_t *n = at;
-    struct container c = {0};
+    struct container c = {.dialect = review->dialect};
+    if (!c.dialect) {
+        jread_skip(r->j);
+        return;
+    }
     fields_read(r, f->where, container_fields, &c);
-    if (c.named[0] && !c.named[1])
+    if (c.parts && !c.cards) {
+        struct span key = c.dialect->limits[DIALECT_CARDS].key;
         buf_printf(&review->cards,
-                   ",{\"op\":\"add\",\"path\":\"/spec/%.*s/%zu/resources/limits/"
-                   "nvidia.com~1gpu\",\"value\":\"1\"}",
+                   ",{\"op\":\"add\",\"path\":\"/spec/%.*s/%zu/resources/limits/",
                    SPAN_ARG(f->name), *n);
+        for (; key.n; key.p++, key.n--)
+            if (*key.p == '/')
+                buf_adds(&review->cards, "~1");
+            else
+                buf_addc(&review->cards, *key.p);
+        buf_adds(&review->cards, "\",\"value\":\"1\"}");
+    }
     ++*n;
 }
 
@@ -128,7 +142,7 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf patch = {0};
     struct buf *out = &reply->body;
-    cleanup_review struct review r = {0};
+    cleanup_review struct review r = {.dialect = d->hami};
     struct err err = {0};
     struct jwrite w = {.out = &patch};
     int rc = read_into(&r, review_fields, body, &a, &err);
@@ -155,7 +169,7 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     add_member(&w, !r.scheduler.n || span_eq(r.scheduler, SPAN("default-scheduler")),
                "/spec/schedulerName", d->scheduler);
     add_member(&w, !r.runtime_class.n, "/spec/runtimeClassName", d->runtime_class);
-    if (d->hami && r.cards.n)
+    if (r.cards.n)
         buf_adds(&patch, r.cards.p + (patch.n == 1)); /* the first has no comma before */
     jwrite_array_end(&w);
     buf_adds(out, ",\"allowed\":true,\"patchType\":\"JSONPatch\",\"patch\":\"");

@@ -130,16 +130,16 @@ static inline enum ids_resource read_amount(struct span text, int64_t *n)
 
 /* "a:mem3", "i:init:mem2", "s:side:mem1", "a:env:mem3" (it sets NVIDIA_VISIBLE_DEVICES),
  * "a:priv:mem3" (it is privileged), "a:run:mem3" (it runs), "a:run-5:mem3" (since 5 s before the
- * boot), "a:run?:mem3" (its status does not say since when), "a:none". */
+ * boot), "a:run?:mem3" (its status does not say since when), "a:cores30:gpus1", "a:none". */
 static inline void add_container_text(struct pod_text *t, struct span word)
 {
     struct span rest = word, name = span_cut(&rest, ':');
     bool init = span_starts(rest, SPAN("init:")), side = span_starts(rest, SPAN("side:"));
     bool env = span_starts(rest, SPAN("env:")), priv = span_starts(rest, SPAN("priv:"));
-    bool runs = span_starts(rest, SPAN("run"));
+    bool runs = span_starts(rest, SPAN("run")), cores = span_starts(rest, SPAN("cores"));
     struct span kind = {0};
     struct buf *to = init || side ? &t->inits : &t->apps;
-    if (init || side || env || priv || runs)
+    if (init || side || env || priv || runs || cores)
         kind = span_cut(&rest, ':');
     buf_printf(to, "%s{'name':'%.*s'", to->n ? "," : "", SPAN_ARG(name));
     if (side)
@@ -166,7 +166,10 @@ static inline void add_container_text(struct pod_text *t, struct span word)
     if (!span_eq(rest, SPAN("none"))) {
         int64_t n;
         const char *resource = ids_resource_name(read_amount(rest, &n));
-        buf_printf(to, ",'resources':{'limits':{'%s':'%lld'}}", resource, (long long)n);
+        buf_printf(to, ",'resources':{'limits':{'%s':'%lld'", resource, (long long)n);
+        if (cores)
+            buf_printf(to, ",'nvidia.com/gpucores':'%.*s'", (int)kind.n - 5, kind.p + 5);
+        buf_adds(to, "}}");
     }
     buf_addc(to, '}');
 }
