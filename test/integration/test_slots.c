@@ -225,4 +225,43 @@ TEST(a_pod_of_hami_gets_its_parts)
     ck_assert_contains(c.words, "has no promised card");
 }
 
+/* Its request is HAMi's: 3000 MiB, and 25% of what the card can promise. */
+TEST(a_pod_of_hami_from_filter_to_the_container)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    cleanup_buf struct buf why = {0};
+    bool bound = false;
+    requests_of = "hami";
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    start_node();
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    peer_do(&sim.api, "PATCH", "/api/v1/nodes/n1/status",
+            "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"},"
+            "\"allocatable\":{\"nvidia.com/gpu\":\"64\"}}}");
+    lib_wait(lib_size(agent_scv(&sim), "status.cardList") == 2 && dialect_is("hami"));
+    suite_extender(ARGV("--requests-of", "hami"));
+    lib_wait(lib_size(extender_node(&extender, "n1"), "devs") == 2);
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"h\","
+             "\"namespace\":\"default\",\"uid\":\"uid-h\"},\"spec\":{\"containers\":["
+             "{\"name\":\"a\",\"image\":\"i\",\"resources\":{\"limits\":{"
+             "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem\":\"3k\"}}},"
+             "{\"name\":\"b\",\"image\":\"i\",\"resources\":{\"limits\":{"
+             "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem-percentage\":\"25\"}}}]}}");
+    lib_wait((buf_clear(&why), bound = extender_bind(&extender, "h", "n1", &why)));
+    ck_assert_msg(bound, "%s", why.p);
+    kubelet_add(&kubelet, "h", ARGV("a", "b"));
+    kubelet_admit(&kubelet, "h", "a", NVIDIA, 1, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "3000");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_POD", "7096");
+    kubelet_admit(&kubelet, "h", "b", NVIDIA, 1, &b);
+    ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
+    ck_assert_at(b.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "4096");
+    ck_assert_str_eq(lib_str(a.env, "NVIDIA_VISIBLE_DEVICES"),
+                     lib_str(b.env, "NVIDIA_VISIBLE_DEVICES"));
+}
+
 SUITE_MAIN(60, NULL)
