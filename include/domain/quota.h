@@ -29,7 +29,7 @@ struct quota_amounts {
 /* Do quotas count the request? */
 static inline bool quota_counts(const struct request *r)
 {
-    return r->slots > 0 || r->dialect;
+    return r->dialect != SCV_DIALECT_NONE;
 }
 /* What a request takes of so many cards, of which it has so many MiB in all. Nothing if quotas do
  * not count it. */

@@ -377,12 +377,11 @@ const struct quotas *core_quotas(const struct core *core)
 struct quota_amounts core_quota_amounts(const struct request *r,
                                         const struct ledger_node *node, uint64_t cards)
 {
+    r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
     int64_t mib = node ? 0 : r->mib_per_card * r->cards;
     for (; node && cards; cards &= cards - 1) {
         const struct card *card = &node->cards[__builtin_ctzll(cards)];
-        mib += r->kind == REQUEST_CARDS
-                   ? card->total_mib
-                   : request_mib(r, card->total_mib, card->kind->kept_mib);
+        mib += request_mib(r, card->total_mib, card->kind->kept_mib);
     }
     return quota_amounts(r, r->cards, mib);
 }

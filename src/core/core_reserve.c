@@ -102,7 +102,9 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
         const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
         r.shares[i] = (struct ledger_share){
             .card = card->index,
-            .mib = request_mib(request, card->total_mib, card->kind->kept_mib),
+            .mib = request->kind == REQUEST_CARDS
+                       ? card->total_mib
+                       : request_mib(request, card->total_mib, card->kind->kept_mib),
             .uuid = card->uuid};
     }
     ledger_reserve(s->core->ledger, &r, m->node->name);

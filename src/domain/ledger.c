@@ -24,7 +24,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);
     requests_init(&l->requests, seed ^ 0x2127599b);
-    quotas_init(&l->quotas, &dialect_hami, seed ^ 0x510e527f);
+    quotas_init(&l->quotas, settings->dialect ?: &dialect_hami, seed ^ 0x510e527f);
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;

@@ -8,13 +8,16 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 
-/* A pod without a known card counts for what it asks for, and half of no card is nothing. */
+/* A pod without a known card counts for what it asks for, and half of no card is nothing. That a card
+ * is whole decides its compute, and not its memory. */
 struct quota_amounts ledger_quota_amounts(const struct request *r,
                                           const struct ledger_share *shares, uint32_t n)
 {
     int64_t mib = n ? 0 : r->mib_per_card * r->cards;
     for (uint32_t i = 0; i < n; i++)
-        mib += shares[i].mib;
+        mib += r->kind == REQUEST_CARDS
+                   ? request_mib(r, shares[i].card_units ?: shares[i].mib, INT32_MAX)
+                   : shares[i].mib;
     return quota_amounts(r, n ?: r->cards, mib);
 }
 

@@ -303,6 +303,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     core.ledger.number_shares = config->number_shares;
     core.ledger.ignore_links = config->ignore_links;
     core.ledger.dialect = config->requests_of ? &e->hami : NULL;
+    core.quotas = config->requests_of;
     core.identity = identity;
     core.lease_name = "gpushare-extender";
     core.seed = rng_entropy();

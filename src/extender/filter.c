@@ -290,8 +290,10 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
         r->has_promise |= r->promised != NULL;
         struct err why;
         const struct quotas *quotas = core_quotas(r->core);
-        r->limited = quotas && quota_counts(&args->request) &&
-                     map_get(&quotas->by_name, args->pod.meta.ns);
+        r->limited = quotas &&
+                     quota_counts(request_on(&args->request, SCV_DIALECT_HAMI)) &&
+                     (core_quotas_ready(r->core, r->now, NULL) ||
+                      map_get(&quotas->by_name, args->pod.meta.ns));
         if (!r->promised && !r->quota &&
             core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
                              &args->request, NULL, 0, &why))

@@ -318,7 +318,11 @@ static inline struct core_output rig_reserve(struct pod pod, const struct span *
 {
     struct gang gang;
     bool in_gang = gang_of(&pod, &gang);
-    struct request request = object_request(&r.arena, &pod, 1);
+    struct request request;
+    struct err err;
+    const struct request_rules rules = {
+        .unit_mib = 1, .dialect = ledger_settings(core_ledger(r.core))->dialect};
+    ck_assert_done(request_of(&pod, &rules, &r.arena, &request, &err), err);
     rig_step((struct core_input){.type = CORE_RESERVE,
                                  .ns = pod.meta.ns,
                                  .name = pod.meta.name,

@@ -28,20 +28,25 @@ static void quota_event(const char *name, const char *hard, bool gone)
 #define GPUMEM(n)   "'limits.nvidia.com/gpumem':'" #n "'"
 #define GPUCORES(n) "'limits.nvidia.com/gpucores':'" #n "'"
 
+static void add_node(const char *name, int cards)
+{
+    struct scv scv = object_scv_even(&r.arena, name, cards, MIB);
+    scv.dialect = SPAN("hami");
+    rig_scv(scv);
+    rig_node(
+        object_node(&r.arena, rig_text("{'metadata':{'name':'%s'},'status':{'capacity':{"
+                                       "'nvidia.com/gpu':'%d'}}}",
+                                       name, 10 * cards)));
+}
+
 /* This process may bind; the quotas are not listed yet. Node n1 has two cards, n2 one. */
 static void start_unlisted(void)
 {
-    rig_new((struct core_settings){.quotas = true});
+    rig_new((struct core_settings){
+        .quotas = true, .preempt_after_ms = 1000, .ledger = {.dialect = &dialect_hami}});
     rig_lead();
-    rig_cards("n1", 2, MIB);
-    rig_cards("n2", 1, MIB);
-    for (int n = 1; n <= 2; n++)
-        rig_node(object_node(
-            &r.arena, rig_text("{'metadata':{'name':'n%d'},'status':{'capacity':{"
-                               "'aliyun.com/gpu-count':'2','aliyun.com/gpu-mem':'99',"
-                               "'aliyun.com/gpu-core.percentage':'200',"
-                               "'aliyun.com/gpu-share':'20'}}}",
-                               n)));
+    add_node("n1", 2);
+    add_node("n2", 1);
     rig_reset();
 }
 
@@ -55,21 +60,23 @@ static void start(const char *hard)
     rig_reset();
 }
 
-/* A pod of so many cards, `memory` on each. `more`: annotations, each with a comma before it. */
-static struct pod asks(const char *uid, int cards, const char *memory, const char *node,
-                       const char *more)
+/* A pod of so many cards, on each of them 10 percent and `memory`: MiB, or "50%". `meta`: members of
+ * metadata, each with a comma before it. */
+static struct pod pod_of(const char *ns, const char *uid, int cards, const char *memory,
+                         const char *meta, const char *node, const char *phase)
 {
-    return rig_json("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
-                    "'annotations':{'gpushare/memory':'%s'%s}},'spec':{'nodeName':'%s',"
-                    "'containers':[{'name':'c','resources':{'limits':{"
-                    "'aliyun.com/gpu-share':'%d',"
-                    "'aliyun.com/gpu-core.percentage':'%d'}}}]}}",
-                    uid, uid, memory, more, node, cards, 10 * cards);
+    bool percent = strchr(memory, '%');
+    return rig_json("{'metadata':{'namespace':'%s','name':'pod-%s','uid':'%s'%s},'spec':{"
+                    "'nodeName':'%s','containers':[{'name':'c','resources':{'limits':{"
+                    "'nvidia.com/gpu':'%d','nvidia.com/gpucores':'10',"
+                    "'nvidia.com/gpumem%s':'%d'}}}]},'status':{'phase':'%s'}}",
+                    ns, uid, uid, meta, node, cards, percent ? "-percentage" : "",
+                    atoi(memory), phase);
 }
 
 static struct pod pending(const char *uid, int cards, const char *memory)
 {
-    return asks(uid, cards, memory, "", "");
+    return pod_of("default", uid, cards, memory, "", "", "Pending");
 }
 
 /* Binds, and returns the annotations of the Binding; NULL: it was rejected, with `reason`. */
@@ -101,9 +108,9 @@ static const int64_t *used(void)
 TEST(a_bind_beyond_the_quota_is_rejected)
 {
     start(GPUMEM(10000));
-    rig_see(pending("a", 2, "4000Mi"));
-    rig_see(pending("b", 1, "3000Mi"));
-    rig_see(pending("c", 1, "2000Mi"));
+    rig_see(pending("a", 2, "4000"));
+    rig_see(pending("b", 1, "3000"));
+    rig_see(pending("c", 1, "2000"));
     ck_assert_ptr_nonnull(bind("a", "n1"));
     ck_used(8000, 20);
     ck_assert_ptr_null(bind("b", "n2"));
@@ -118,8 +125,8 @@ TEST(a_bind_beyond_the_quota_is_rejected)
 TEST(compute_counts_times_the_cards)
 {
     start(GPUCORES(29));
-    rig_see(pending("a", 2, "1000Mi"));
-    rig_see(pending("b", 1, "1000Mi"));
+    rig_see(pending("a", 2, "1000"));
+    rig_see(pending("b", 1, "1000"));
     ck_assert_ptr_nonnull(bind("a", "n1"));
     ck_assert_ptr_null(bind("b", "n2"));
     ck_assert_contains(reason, "requested: limits.nvidia.com/gpucores=10, "
@@ -148,7 +155,7 @@ TEST(a_reservation_counts_and_becomes_the_promise)
 {
     const struct span nodes[] = {SPAN("n2"), SPAN("n1")};
     start(GPUMEM(10000));
-    struct pod a = pending("a", 1, "6000Mi"), b = pending("b", 1, "6000Mi");
+    struct pod a = pending("a", 1, "6000"), b = pending("b", 1, "6000");
     rig_see(a);
     rig_see(b);
     ck_assert_int_eq(rig_reserve(a, nodes, 2).reserve, CORE_RESERVE_DONE);
@@ -168,7 +175,7 @@ TEST(an_expired_reservation_counts_no_longer)
 {
     const struct span nodes[] = {SPAN("n1")};
     start(GPUMEM(10000));
-    struct pod a = pending("a", 1, "6000Mi");
+    struct pod a = pending("a", 1, "6000");
     rig_see(a);
     rig_reserve(a, nodes, 1);
     rig_pass(CORE_RESERVATION_MS + 1000);
@@ -176,40 +183,34 @@ TEST(an_expired_reservation_counts_no_longer)
 }
 
 /* The pod after the Binding with these annotations. `more`: members of metadata, each with a comma
- * after it. */
+ * before it. */
 static struct pod bound(const char *uid, int cards, const char *memory, const char *node,
                         const char *notes, const char *more, const char *phase)
 {
-    return rig_json(
-        "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',%s"
-        "'annotations':{'gpushare/memory':'%s',%.*s}},'spec':{'nodeName':'%s',"
-        "'containers':[{'name':'c','resources':{'limits':{"
-        "'aliyun.com/gpu-share':'%d',"
-        "'aliyun.com/gpu-core.percentage':'%d'}}}]},'status':{'phase':'%s'}}",
-        uid, uid, more, memory, (int)strlen(notes) - 2, notes + 1, node, cards,
-        10 * cards, phase);
+    cleanup_free char *meta = xasprintf(",'annotations':%s%s", notes, more);
+    return pod_of("default", uid, cards, memory, meta, node, phase);
 }
 
 TEST(a_restart_counts_the_same)
 {
     start(GPUMEM(30000));
     rig_see(pending("a", 2, "50%"));
-    rig_see(pending("b", 1, "3000Mi"));
+    rig_see(pending("b", 1, "3000"));
     cleanup_free char *a = xstrdup(bind("a", "n1")), *b = xstrdup(bind("b", "n2"));
     for (int restarts = 0; restarts < 2; restarts++) {
         ck_used(19000, 30);
         rig_see(bound("a", 2, "50%", "n1", a, "", "Running"));
-        rig_see(bound("b", 1, "3000Mi", "n2", b, "", "Pending"));
+        rig_see(bound("b", 1, "3000", "n2", b, "", "Pending"));
         ck_used(19000, 30);
         start_unlisted();
         ck_used(0, 0);
         rig_see(bound("a", 2, "50%", "n1", a, "", "Running"));
-        rig_see(bound("b", 1, "3000Mi", "n2", b, "", "Pending"));
+        rig_see(bound("b", 1, "3000", "n2", b, "", "Pending"));
     }
     quota_event("q", GPUMEM(20000), false);
     rig_list_end(CORE_QUOTAS);
     rig_reset();
-    rig_see(pending("c", 1, "2000Mi"));
+    rig_see(pending("c", 1, "2000"));
     ck_assert_ptr_null(bind("c", "n2"));
     ck_assert_contains(reason, "used: limits.nvidia.com/gpumem=19000");
 }
@@ -220,16 +221,16 @@ TEST(a_pod_counts_until_it_has_ended)
     static const char *const ends[] = {"Succeeded", "Failed", "deleted"};
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         start(GPUMEM(10000));
-        rig_see(pending("a", 1, "8000Mi"));
-        rig_see(pending("b", 1, "8000Mi"));
+        rig_see(pending("a", 1, "8000"));
+        rig_see(pending("b", 1, "8000"));
         cleanup_free char *a = xstrdup(bind("a", "n1"));
-        rig_see(bound("a", 1, "8000Mi", "n1", a, "", "Running"));
-        rig_see(bound("a", 1, "8000Mi", "n1", a,
-                      "'deletionTimestamp':'2026-01-01T00:00:00Z',", "Running"));
+        rig_see(bound("a", 1, "8000", "n1", a, "", "Running"));
+        rig_see(bound("a", 1, "8000", "n1", a,
+                      ",'deletionTimestamp':'2026-01-01T00:00:00Z'", "Running"));
         ck_used(8000, 10);
         ck_assert_ptr_null(bind("b", "n2"));
         rig_pod(
-            bound("a", 1, "8000Mi", "n1", a, "", ends[i][0] == 'd' ? "Running" : ends[i]),
+            bound("a", 1, "8000", "n1", a, "", ends[i][0] == 'd' ? "Running" : ends[i]),
             ends[i][0] == 'd');
         ck_used(0, 0);
         ck_assert_ptr_nonnull(bind("b", "n2"));
@@ -240,13 +241,13 @@ TEST(a_pod_counts_until_it_has_ended)
 TEST(a_bind_in_flight_counts)
 {
     start(GPUMEM(10000));
-    rig_see(pending("a", 1, "8000Mi"));
-    rig_see(pending("b", 1, "8000Mi"));
+    rig_see(pending("a", 1, "8000"));
+    rig_see(pending("b", 1, "8000"));
     rig_bind(1, "a", "n1");
     struct core_output sent = rig_take(CORE_CALL_BIND);
     rig_answer(sent.call, ERR_TIMEOUT);
     ck_assert_ptr_null(bind("b", "n2"));
-    rig_show_pod(pending("a", 1, "8000Mi")); /* not proof: it may still take effect */
+    rig_show_pod(pending("a", 1, "8000")); /* not proof: it may still take effect */
     ck_assert_ptr_null(bind("b", "n2"));
     ck_used(8000, 10);
 }
@@ -254,8 +255,8 @@ TEST(a_bind_in_flight_counts)
 TEST(a_bind_that_was_not_sent_counts_no_longer)
 {
     start(GPUMEM(10000));
-    rig_see(pending("a", 1, "8000Mi"));
-    rig_see(pending("b", 1, "8000Mi"));
+    rig_see(pending("a", 1, "8000"));
+    rig_see(pending("b", 1, "8000"));
     rig_bind(1, "a", "n1");
     rig_not_sent(rig_take(CORE_CALL_BIND).call);
     rig_reset();
@@ -276,7 +277,7 @@ TEST(unknown_quotas_stop_only_pods_that_they_count)
     ck_assert_str_eq(err.msg,
                      "not ready: the first list of resourcequotas has not finished: why");
     ck_assert_str_eq(rig_log(), "list of resourcequotas failed: why");
-    struct pod a = pending("a", 1, "1000Mi");
+    struct pod a = pending("a", 1, "1000");
     rig_see(a);
     rig_pending("m", 1000);
     ck_assert_int_eq(rig_reserve(a, nodes, 1).reserve, CORE_RESERVE_NO_NODE);
@@ -303,7 +304,7 @@ TEST(a_watch_that_delivers_nothing_is_not_trusted_for_long)
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
     ck_assert_int_eq(core_quotas_ready(r.core, r.now, &err), -1);
     ck_assert_contains(err.msg, "the watch of resourcequotas has delivered nothing");
-    rig_see(pending("a", 1, "1000Mi"));
+    rig_see(pending("a", 1, "1000"));
     ck_assert_ptr_null(bind("a", "n1"));
 }
 
@@ -322,10 +323,10 @@ TEST(without_the_option_there_are_no_quotas)
 TEST(pods_are_retried_when_their_quota_allows_them)
 {
     start(GPUMEM(10000));
-    rig_see(pending("a", 1, "8000Mi"));
-    rig_see(pending("b", 1, "8000Mi"));
+    rig_see(pending("a", 1, "8000"));
+    rig_see(pending("b", 1, "8000"));
     cleanup_free char *a = xstrdup(bind("a", "n1"));
-    rig_see(bound("a", 1, "8000Mi", "n1", a, "", "Running"));
+    rig_see(bound("a", 1, "8000", "n1", a, "", "Running"));
     rig_pass(2000);
     rig_reset();
     quota_event("q", GPUMEM(12000), false); /* still too small */
@@ -355,9 +356,7 @@ TEST(other_pods_are_free)
     rig_pending("m", 8000);
     ck_assert_ptr_nonnull(bind("m", "n1"));
     ck_used(0, 0);
-    rig_see(rig_json("{'metadata':{'namespace':'other','name':'pod-o','uid':'o',"
-                     "'annotations':{'gpushare/memory':'8000Mi'}},'spec':{'containers':[{"
-                     "'resources':{'limits':{'aliyun.com/gpu-share':'1'}}}]}}"));
+    rig_see(pod_of("other", "o", 1, "8000", "", "", "Pending"));
     rig_step((struct core_input){.type = CORE_BIND,
                                  .token = 1,
                                  .ns = SPAN("other"),
@@ -377,16 +376,13 @@ TEST(a_gang_starts_within_the_quota_or_not_at_all)
         for (int i = 0; i < 3; i++) {
             const char uid[] = {(char)('a' + i), 0};
             p[i] =
-                rig_json("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
-                         "'labels':{'scheduling.x-k8s.io/pod-group':'g'},'annotations':{"
-                         "'gpushare/memory':'4000Mi'}},'spec':{'containers':[{'name':'c',"
-                         "'resources':{'limits':{'aliyun.com/gpu-share':'1'}}}]}}",
-                         uid, uid);
+                pod_of("default", uid, 1, "4000",
+                       ",'labels':{'scheduling.x-k8s.io/pod-group':'g'}", "", "Pending");
             rig_see(p[i]);
         }
         struct core_output o = rig_reserve(p[0], nodes, 2);
         ck_reserved(enough ? 3 : 0);
-        ck_used(enough ? 12000 : 0, 0);
+        ck_used(enough ? 12000 : 0, enough ? 30 : 0);
         ck_assert_int_eq(o.reserve,
                          enough ? CORE_RESERVE_DONE : CORE_RESERVE_GANG_REJECTED);
         if (!enough)
@@ -402,20 +398,13 @@ TEST(a_quota_allows_no_layout_preemption)
 {
     const struct span nodes[] = {SPAN("n2")};
     for (int allowed = 0; allowed < 2; allowed++) {
-        rig_new((struct core_settings){.quotas = true, .preempt_after_ms = 1000});
-        rig_lead();
-        rig_cards("n2", 1, MIB);
-        rig_node(object_node(&r.arena,
-                             rig_text("{'metadata':{'name':'n2'},'status':{'capacity':{"
-                                      "'aliyun.com/gpu-count':'1','aliyun.com/gpu-mem':"
-                                      "'99','aliyun.com/gpu-core.percentage':'100',"
-                                      "'aliyun.com/gpu-share':'20'}}}")));
+        start_unlisted();
         quota_event("q", allowed ? GPUMEM(12000) : GPUMEM(11999), false);
         rig_list_end(CORE_QUOTAS);
         rig_pending("victim", 10000);
         rig_bind(1, "victim", "n2");
         rig_end(CORE_CALL_BIND, ERR_NONE);
-        struct pod a = pending("a", 1, "12000Mi");
+        struct pod a = pending("a", 1, "12000");
         a.priority = 10;
         rig_see(a);
         rig_step((struct core_input){
@@ -423,4 +412,55 @@ TEST(a_quota_allows_no_layout_preemption)
         rig_pass(5000);
         ck_count(CORE_CALL_NOMINATE, allowed);
     }
+}
+
+/* A card alone counts with what is asked for of its memory, and all of its compute. */
+TEST(a_pod_alone_on_its_cards_counts_for_its_memory)
+{
+    static const struct {
+        const char *limits;
+        int mib;
+    } cases[] = {{"", MIB},
+                 {",'nvidia.com/gpumem':'1000'", 1000},
+                 {",'nvidia.com/gpumem-percentage':'50'", MIB / 2},
+                 {",'nvidia.com/gpumem-percentage':'100'", MIB}};
+    static const char json[] =
+        "{'metadata':{'namespace':'default','name':'pod-a','uid':'a'%s},'spec':{%s"
+        "'containers':[{'name':'c','resources':{'limits':{'nvidia.com/gpu':'2',"
+        "'nvidia.com/gpucores':'100'%s}}}]}}";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct span nodes[] = {SPAN("n1")};
+        start(GPUMEM(32000));
+        struct pod a = rig_json(json, "", "", cases[i].limits);
+        rig_see(a);
+        ck_assert_int_eq(rig_reserve(a, nodes, 1).reserve, CORE_RESERVE_DONE);
+        ck_used(2 * cases[i].mib, 200);
+        cleanup_free char *notes = xstrdup(bind("a", "n1"));
+        ck_used(2 * cases[i].mib, 200);
+        for (int restarts = 0; restarts < 2; restarts++) {
+            cleanup_free char *meta = xasprintf(",'annotations':%s", notes);
+            rig_see(rig_json(json, meta, "'nodeName':'n1',", cases[i].limits));
+            ck_used(2 * cases[i].mib, 200);
+            start_unlisted();
+            ck_used(0, 0);
+        }
+    }
+}
+
+/* nvidia.com/gpu alone is HAMi's only on its nodes. */
+TEST(devices_of_another_plugin_do_not_count)
+{
+    start(GPUMEM(1000));
+    rig_cards("nv", 1, MIB);
+    rig_node(
+        object_node(&r.arena, rig_text("{'metadata':{'name':'nv'},'status':{'capacity':{"
+                                       "'nvidia.com/gpu':'1'}}}")));
+    rig_see(rig_json("{'metadata':{'namespace':'default','name':'pod-a','uid':'a'},"
+                     "'spec':{'containers':[{'name':'c','resources':{'limits':{"
+                     "'nvidia.com/gpu':'1'}}}]}}"));
+    ck_assert_ptr_null(bind("a", "n2"));
+    ck_assert_contains(reason, "requested: limits.nvidia.com/gpumem=16000");
+    rig_bind(1, "a", "nv");
+    ck_count(CORE_CALL_BIND, 1);
+    ck_used(0, 0);
 }

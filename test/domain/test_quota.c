@@ -232,23 +232,19 @@ TEST(freed_says_that_more_may_be_left)
 
 TEST(only_requests_in_another_systems_words_count)
 {
-    const struct request own = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 5},
+    const struct request own = {.kind = REQUEST_MEMORY, .slots = 1, .cards = 1},
                          part = {.kind = REQUEST_MEMORY,
-                                 .slots = 1,
+                                 .dialect = SCV_DIALECT_HAMI,
                                  .cards = 2,
-                                 .mib_per_card = 5,
                                  .core = 30},
-                         whole = {.kind = REQUEST_CARDS, .slots = 1, .cards = 2},
-                         alone = {.kind = REQUEST_CARDS,
-                                  .slots = 1,
-                                  .cards = 2,
-                                  .mib_per_card = 7};
+                         whole = {.kind = REQUEST_CARDS,
+                                  .dialect = SCV_DIALECT_HAMI,
+                                  .cards = 2};
     ck_assert_int_eq(quota_amounts(&own, 1, 5).of[QUOTA_MEMORY], 0);
     ck_assert_int_eq(quota_amounts(&part, 2, 10).of[QUOTA_MEMORY], 10);
     ck_assert_int_eq(quota_amounts(&part, 2, 10).of[QUOTA_CORES], 60);
     ck_assert_int_eq(quota_amounts(&whole, 2, 48000).of[QUOTA_MEMORY], 48000);
     ck_assert_int_eq(quota_amounts(&whole, 2, 48000).of[QUOTA_CORES], 200);
-    ck_assert_int_eq(quota_amounts(&alone, 2, 48000).of[QUOTA_MEMORY], 14);
 }
 
 UNIT_MAIN_AROUND(begin, end)

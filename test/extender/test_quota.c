@@ -13,8 +13,7 @@ static json_t *node_of(const char *name)
 {
     cleanup_free char *text =
         xasprintf("{\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"},\"status\":{"
-                  "\"capacity\":{\"aliyun.com/gpu-count\":\"2\",\"aliyun.com/gpu-mem\":"
-                  "\"99\",\"aliyun.com/gpu-share\":\"20\"}}}",
+                  "\"capacity\":{\"nvidia.com/gpu\":\"10\"}}}",
                   name);
     return rig_json(text);
 }
@@ -23,7 +22,7 @@ static json_t *scv_of(const char *name, int mib)
 {
     cleanup_free char *card =
         xasprintf("{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":%d}", mib);
-    return rig_scv(name, card, "");
+    return rig_scv(name, card, ",\"dialect\":\"hami\"");
 }
 
 /* MiB that the namespace may use. */
@@ -37,25 +36,26 @@ static json_t *quota_of(int mib)
     return rig_json(text);
 }
 
+/* `memory`: MiB, or "50%". */
 static json_t *pod_of(const char *uid, const char *memory)
 {
     cleanup_free char *text = xasprintf(
-        "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":"
-        "\"default\",\"uid\":\"%s\",\"annotations\":{\"gpushare/memory\":\"%s\"}},"
-        "\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"
-        "\"aliyun.com/gpu-share\":\"1\"}}}]}}",
-        uid, uid, memory);
+        "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"default\","
+        "\"uid\":\"%s\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{"
+        "\"limits\":{\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem%s\":\"%d\"}}}]}}",
+        uid, uid, strchr(memory, '%') ? "-percentage" : "", atoi(memory));
     return rig_json(text);
 }
 
 /* Nodes n1 and n2 with a small card and a large one. `answer`: as in the configuration. */
 static void begin(json_t *quota, int64_t answer)
 {
-    rig_start_core(&rig,
-                   (struct core_settings){.ledger = {.unit_mib = 1},
-                                          .quotas = true,
-                                          .preempt_after_ms = 1000},
-                   false);
+    rig_start_core(
+        &rig,
+        (struct core_settings){.ledger = {.unit_mib = 1, .dialect = &dialect_hami},
+                               .quotas = true,
+                               .preempt_after_ms = 1000},
+        false);
     rig_deliver(&rig, json_pack("[ooooo]", node_of("n1"), node_of("n2"),
                                 scv_of("n1", SMALL), scv_of("n2", LARGE), quota));
     counters = counters_new();
@@ -103,10 +103,10 @@ TEST(a_pod_beyond_the_quota_fits_no_node)
     char why[2][300];
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
         begin(quota_of(9000), answers[i]);
-        ck_assert_str_eq(ask(pod_of("a", "9001Mi"), why), "none");
+        ck_assert_str_eq(ask(pod_of("a", "9001"), why), "none");
         ck_assert_str_eq(why[0], EXCEEDED("9001", "0"));
         ck_assert_str_eq(why[1], why[0]);
-        ck_assert_str_eq(ask(pod_of("a", "9000Mi"), why), i ? "n1" : "both");
+        ck_assert_str_eq(ask(pod_of("a", "9000"), why), i ? "n2" : "both");
         cleanup_buf struct buf out = {0};
         counters_write(counters, &out);
         ck_assert_contains(out.p,
@@ -120,11 +120,11 @@ TEST(a_filter_reserves_within_the_quota)
 {
     char why[2][300];
     begin(quota_of(9000), 1);
-    ck_assert_str_eq(ask(pod_of("a", "6000Mi"), why), "n1");
-    ck_assert_str_eq(ask(pod_of("b", "6000Mi"), why), "none");
+    ck_assert_str_eq(ask(pod_of("a", "6000"), why), "n2"); /* spread */
+    ck_assert_str_eq(ask(pod_of("b", "6000"), why), "none");
     ck_assert_str_eq(why[1], EXCEEDED("6000", "6000"));
-    ck_assert_str_ne(ask(pod_of("a", "6000Mi"), why), "none");
-    ck_assert_str_ne(ask(pod_of("c", "3000Mi"), why), "none");
+    ck_assert_str_ne(ask(pod_of("a", "6000"), why), "none");
+    ck_assert_str_ne(ask(pod_of("c", "3000"), why), "none");
     end();
 }
 
@@ -150,7 +150,7 @@ TEST(a_percentage_counts_by_the_node)
 /* kube-scheduler proposes a pod without GPU as victim. */
 TEST(no_pod_is_evicted_for_one_beyond_the_quota)
 {
-    static const char *const amounts[] = {"9001Mi", "9000Mi"};
+    static const char *const amounts[] = {"9001", "9000"};
     begin(quota_of(9000), 1);
     for (size_t i = 0; i < ARRAY_LEN(amounts); i++) {
         cleanup_buf struct buf reply = {0};
@@ -180,7 +180,7 @@ TEST(metrics_show_what_is_used)
     char why[2][300];
     cleanup_buf struct buf out = {0};
     begin(quota_of(9000), 1);
-    ask(pod_of("a", "6000Mi"), why);
+    ask(pod_of("a", "6000"), why);
     const char *text = metrics(&out);
     ck_assert_contains(text, "gpushare_watch_synced{resource=\"resourcequotas\"} 1\n");
     static const char of[] = "gpushare_resourcequota{namespace=\"default\","
@@ -200,13 +200,16 @@ TEST(unknown_quotas_are_the_reason)
     begin(quota_of(9000), VERBS_ALL);
     end();
     rig_start_core(
-        &rig, (struct core_settings){.ledger = {.unit_mib = 1}, .quotas = true}, false);
+        &rig,
+        (struct core_settings){.ledger = {.unit_mib = 1, .dialect = &dialect_hami},
+                               .quotas = true},
+        false);
     rig.runs[CORE_QUOTAS] = 0; /* its list does not arrive */
     rig_deliver(&rig, json_pack("[oooo]", node_of("n1"), node_of("n2"),
                                 scv_of("n1", SMALL), scv_of("n2", LARGE)));
     counters = counters_new();
     v = verbs_new(&(struct verbs_config){.driver = rig.driver, .counters = counters});
-    ck_assert_str_eq(ask(pod_of("a", "1000Mi"), why), "none");
+    ck_assert_str_eq(ask(pod_of("a", "1000"), why), "none");
     ck_assert_str_eq(why[0],
                      "not ready: the first list of resourcequotas has not finished");
     ck_assert_str_eq(ask(rig_pod("own", 1000), why), "both");
