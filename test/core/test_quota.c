@@ -464,3 +464,43 @@ TEST(devices_of_another_plugin_do_not_count)
     ck_count(CORE_CALL_BIND, 1);
     ck_used(0, 0);
 }
+
+/* What HAMi itself answered to these pods on an empty node of two cards of 24576 MiB, with this quota
+ * in the namespace: the lines quota-1 to quota-14 of its answers (test/data/hami.jsonl has the rest of
+ * them). Left out: pods without nvidia.com/gpu, which its webhook adds, and with containers of other
+ * numbers of cards. */
+TEST(hamis_own_answers)
+{
+#define GPU(n) "'nvidia.com/gpu':'" #n "'"
+#define MEM    ",'nvidia.com/gpumem':"
+    static const struct {
+        const char *limits, *hard;
+        bool placed;
+    } lines[] = {
+        {GPU(1) MEM "'8000'", "'limits.nvidia.com/gpu':'1'", true},
+        {GPU(1) ",'nvidia.com/gpucores':'100'", "'limits.nvidia.com/gpu':'1'", true},
+        {GPU(2) MEM "'8000'", "'limits.nvidia.com/gpu':'0'", true},
+        {GPU(1) MEM "'8000'", GPUMEM(10000), true},
+        {GPU(1) ",'nvidia.com/gpucores':'100'", GPUMEM(10000), false},
+        {GPU(1) MEM "'0'", GPUMEM(10000), false},
+        {GPU(1) ",'nvidia.com/gpumem-percentage':'50'", GPUMEM(0), false},
+        {GPU(1) ",'nvidia.com/gpucores':'100'", GPUMEM(0), false},
+        {GPU(1) MEM "'1000','nvidia.com/gpucores':'60'", GPUCORES(0), false},
+        {GPU(2) MEM "'8000'", "'requests.nvidia.com/gpumem':'10'", true},
+        {GPU(2) MEM "'8000'", "'nvidia.com/gpumem':'10'", true},
+        {GPU(1) ",'nvidia.com/gpucores':'100'", "'nvidia.com/gpumem':'10'", true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        start(lines[i].hard);
+        struct scv scv = object_scv_even(&r.arena, "n1", 2, 24576);
+        scv.dialect = SPAN("hami");
+        rig_scv(scv);
+        rig_see(
+            rig_json("{'metadata':{'namespace':'default','name':'pod-a','uid':'a'},"
+                     "'spec':{'containers':[{'name':'c','resources':{'limits':{%s}}}]}}",
+                     lines[i].limits));
+        bool placed = bind("a", "n1") != NULL;
+        ck_assert_msg(placed == lines[i].placed, "line %zu: %s", i, reason);
+        ck_assert(placed || strstr(reason, "exceeded quota: q, "));
+    }
+}
