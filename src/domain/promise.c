@@ -154,8 +154,8 @@ bool promise_of_hami(const struct pod *pod, bool counts, struct arena *a,
     bool limited = false, asks = false;
     struct jread j;
     *bad = 0;
-    if (!ours.devices || pod->idx.p || pod->allocation.p || ours.mem || ours.cards ||
-        ours.slots)
+    if (MUTANT(taken_over_nowhere) || !ours.devices || pod->idx.p || pod->allocation.p ||
+        ours.mem || ours.cards || ours.slots)
         return false;
     jread_init(&j, pod->object.p, pod->object.n);
     dialect_read(&j, a, &dialect_hami, &words);
