@@ -20,36 +20,20 @@ void api_request(const char *node, const struct publisher_output *o, struct aren
 {
     static const char merge[] = "application/merge-patch+json";
     static const struct {
-        const char *method, *content_type;
-    } calls[] = {[PUBLISHER_CREATE] = {"POST", NULL},
-                 [PUBLISHER_PATCH] = {"PATCH", merge},
-                 [PUBLISHER_GET_NODE] = {"GET", NULL},
-                 [PUBLISHER_CREATE_LEASE] = {"POST", NULL},
-                 [PUBLISHER_PATCH_LEASE] = {"PATCH", merge}};
-    cleanup_buf struct buf path = {0};
+        const char *method, *content_type, *path;
+        bool named; /* the path ends with the node's name */
+    } calls[] = {[PUBLISHER_CREATE] = {"POST", NULL, SCVS, false},
+                 [PUBLISHER_PATCH] = {"PATCH", merge, SCVS, true},
+                 [PUBLISHER_GET_NODE] = {"GET", NULL, "/api/v1/nodes", true},
+                 [PUBLISHER_CREATE_LEASE] = {"POST", NULL, LEASES, false},
+                 [PUBLISHER_PATCH_LEASE] = {"PATCH", merge, LEASES, true}};
+    const bool named = calls[o->type].named;
     *r = (struct kube_request){.method = calls[o->type].method,
+                               .path = arena_printf(a, "%s%s%s", calls[o->type].path,
+                                                    named ? "/" : "", named ? node : ""),
                                .content_type = calls[o->type].content_type,
+                               .body = arena_copy(a, span_of(o->body)),
                                .timeout_ms = PUBLISHER_CALL_MS};
-    if (o->body)
-        r->body = arena_copy(a, span_of(o->body));
-    switch (o->type) {
-    case PUBLISHER_CREATE:
-        buf_adds(&path, SCVS);
-        break;
-    case PUBLISHER_PATCH:
-        buf_printf(&path, SCVS "/%s", node);
-        break;
-    case PUBLISHER_CREATE_LEASE:
-        buf_adds(&path, LEASES);
-        break;
-    case PUBLISHER_PATCH_LEASE:
-        buf_printf(&path, LEASES "/%s", node);
-        break;
-    default:
-        buf_printf(&path, "/api/v1/nodes/%s", node);
-        break;
-    }
-    r->path = arena_copy(a, buf_span(&path)).p;
 }
 
 /* -- objects -- */
