@@ -217,13 +217,28 @@ bool node_program_stop(struct node_program *p)
 int node_program_once(const struct node_options *options, struct buf *out,
                       struct err *err)
 {
+    char host[256] = "unknown";
     cleanup_gpu_sample struct gpu_sample sample = {0};
+    cleanup_arena struct arena a = {0};
     struct gpu *gpu = gpu_open(options->gpu_source, options->unified_bytes, err);
     if (!gpu)
         return -1;
     int rc = gpu_sample(gpu, &sample, err);
-    if (rc == 0)
-        publishing_write_once(options, &sample, out);
     gpu_free(gpu);
-    return rc;
+    if (rc)
+        return rc;
+    gethostname(host, sizeof host - 1);
+    struct card_inventory *inv = card_inventory_new(
+        &(struct card_inventory_settings){options->keep_lost_ms, options->health});
+    struct scv scv = {
+        .meta.name = span_of(options->node_name ? options->node_name : host),
+        .update_interval_ms = options->publisher.interval_ms,
+        .has_update_time = true,
+        .update_time = clock_wall_ns() / 1000000000,
+    };
+    card_inventory_sample(inv, clock_mono_ms(), &sample);
+    card_inventory_report(inv, &a, &scv);
+    scv_write(out, &scv);
+    card_inventory_free(inv);
+    return 0;
 }

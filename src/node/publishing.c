@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -433,24 +432,4 @@ void publishing_free(struct publishing *p)
     pthread_mutex_destroy(&p->sample_lock);
     pthread_mutex_destroy(&p->lock);
     free(p);
-}
-
-void publishing_write_once(const struct node_options *options,
-                           const struct gpu_sample *sample, struct buf *out)
-{
-    char host[256] = "unknown";
-    cleanup_arena struct arena a = {0};
-    gethostname(host, sizeof host - 1);
-    struct card_inventory *inv = card_inventory_new(
-        &(struct card_inventory_settings){options->keep_lost_ms, options->health});
-    struct scv scv = {
-        .meta.name = span_of(options->node_name ? options->node_name : host),
-        .update_interval_ms = options->publisher.interval_ms,
-        .has_update_time = true,
-        .update_time = clock_wall_ns() / 1000000000,
-    };
-    card_inventory_sample(inv, clock_mono_ms(), sample);
-    card_inventory_report(inv, &a, &scv);
-    scv_write(out, &scv);
-    card_inventory_free(inv);
 }

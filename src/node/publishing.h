@@ -39,7 +39,3 @@ void publishing_metrics(struct publishing *p, struct buf *out);
  * (clock_mono_ms), and nothing may be freed. The sampler must have stopped. NULL is accepted. */
 bool publishing_stop(struct publishing *p, int64_t until_ms);
 void publishing_free(struct publishing *p); /* NULL is accepted */
-
-/* Appends the Scv that the sample makes, as JSON. */
-void publishing_write_once(const struct node_options *options,
-                           const struct gpu_sample *sample, struct buf *out);
