@@ -439,6 +439,15 @@ subjects:
 {{- if .Values.requestsOf }}nvidia.com/gpumem nvidia.com/gpumem-percentage nvidia.com/gpucores{{ end }}
 {{- end }}
 
+{{/* The limits that the extender promises, (list $), as a list of CEL; and others, where they may be
+     HAMi's: (list $ NAME). */}}
+{{- define "gpushare.promised" -}}
+{{- $root := first . }}
+{{- $names := list "aliyun.com/gpu-mem" "aliyun.com/gpu-count" "aliyun.com/gpu-share" }}
+{{- with include "gpushare.hamiKeys" $root }}{{ $names = concat $names (splitList " " .) (rest $) }}{{ end -}}
+['{{ join "', '" $names }}']
+{{- end }}
+
 {{- define "gpushare.publishArgs" -}}
 {{- $o := .Values.scvAgent.overuse }}
 {{- if ne $o.action "event" }}
