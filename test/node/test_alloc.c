@@ -1436,7 +1436,7 @@ SCRIPT(what_containers_hold_is_listed_before_slots_are_registered,
 /* Each container has the part that the Binding gave it, whatever its limits would be by other defaults;
  * a plain init container what the pod was promised. */
 SCRIPT(pods_of_hami_get_a_slot_of_each_card,
-       "with isolation-auto\n" NEW_NODE "dialect hami\n"
+       "with isolation-auto\n" NEW_NODE "dialect hami\nlisted\n"
        "cdi nvidia.com/gpu\n"
        "pod p " HAMI_P "i:init:gpus2 a:gpus2 b:gpus2\n"
        "admit p i gpus2 => allocated\n"
@@ -1462,7 +1462,7 @@ SCRIPT(pods_of_hami_get_a_slot_of_each_card,
        "slots => p i 6000, p a 3000, p b 2500, q a 1024\n"
        "count mismatches 0")
 
-SCRIPT(compute_of_hami, "with mps\n" NEW_NODE "dialect hami\n"
+SCRIPT(compute_of_hami, "with mps\n" NEW_NODE "dialect hami\nlisted\n"
                         "cdi nvidia.com/gpu\n"
                         "pod p index=0,1 uuid=GPU-0,GPU-1 record=2000+uid-p "
                         "parts={\\'0\\':{\\'0\\':2000,\\'1\\':2000}} a:cores30:gpus2\n"
@@ -1470,7 +1470,7 @@ SCRIPT(compute_of_hami, "with mps\n" NEW_NODE "dialect hami\n"
                         "env ~> CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n"
                         "env ~> CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M,1=2000M")
 
-SCRIPT(whole_cards_of_hami, "with limit\n" NEW_NODE "dialect hami\n"
+SCRIPT(whole_cards_of_hami, "with limit\n" NEW_NODE "dialect hami\nlisted\n"
                             "pod w index=1 uuid=GPU-1 dev=16384 record=whole+uid-w "
                             "parts={\\'0\\':{\\'1\\':16000}} a:gpus1\n"
                             "admit w a gpus1 => allocated\n"
