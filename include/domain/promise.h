@@ -61,12 +61,12 @@ struct promise {
  * than too little. */
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise);
 
-/* The promise of a bound pod that HAMi's words alone explain: its limits, or a limit of nvidia.com/gpu
+/* The promise of a bound pod that HAMi's words `d` alone explain: its limits, or a limit of nvidia.com/gpu
  * and HAMi's annotations. False: it has a promise or limits of ours, or asks for nothing in these
  * words. `counts` false: its annotations are ignored. -1 in *bad, with the reason: they cannot be
  * read. */
-bool promise_of_hami(const struct pod *pod, bool counts, struct arena *a,
-                     struct promise *promise, int *bad, struct err *err);
+bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts,
+                     struct arena *a, struct promise *promise, int *bad, struct err *err);
 
 /* The part of one container, by its index in the allocation annotation. False if the
  * annotation lacks it or is damaged. */

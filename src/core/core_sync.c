@@ -407,8 +407,8 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
     if (bound) {
         int bad = 0;
         if (!rules.dialect ||
-            !promise_of_hami(pod, !is_bound_later(core, pod), &core->scratch, &o->promise,
-                             &bad, &o->why))
+            !promise_of_hami(pod, rules.dialect, !is_bound_later(core, pod),
+                             &core->scratch, &o->promise, &bad, &o->why))
             promise_of(pod, &core->scratch, &o->promise);
         bad |= promise_of_bound(pod, &o->promise, &rules, &core->scratch, &o->request,
                                 &o->why);

@@ -145,8 +145,8 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
     return promise->n > 0;
 }
 
-bool promise_of_hami(const struct pod *pod, bool counts, struct arena *a,
-                     struct promise *promise, int *bad, struct err *err)
+bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts,
+                     struct arena *a, struct promise *promise, int *bad, struct err *err)
 {
     struct dialect_promise hami = {0};
     struct dialect_pod words;
@@ -154,11 +154,11 @@ bool promise_of_hami(const struct pod *pod, bool counts, struct arena *a,
     bool limited = false, asks = false;
     struct jread j;
     *bad = 0;
-    if (MUTANT(taken_over_nowhere) || !ours.devices || pod->idx.p || pod->allocation.p ||
-        ours.mem || ours.cards || ours.slots)
+    if (MUTANT(taken_over_nowhere) || pod->idx.p || pod->allocation.p || ours.mem ||
+        ours.cards || ours.slots)
         return false;
     jread_init(&j, pod->object.p, pod->object.n);
-    dialect_read(&j, a, &dialect_hami, &words);
+    dialect_read(&j, a, d, &words);
     *bad = dialect_request(&words, err);
     for (const struct dialect_container *c = words.containers; c; c = c->next) {
         asks |= *bad || c->cards;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/promise.h"
 
+#include "domain/dialect.h"
 #include "domain/objects.h"
 
 static struct arena arena;
@@ -261,7 +262,7 @@ static const char *taken_over(bool counts, const char *metadata, const char *spe
     struct err err = {0};
     int bad;
     cleanup_buf struct buf b = {0};
-    if (!promise_of_hami(&pod, counts, &arena, &p, &bad, &err))
+    if (!promise_of_hami(&pod, &dialect_hami, counts, &arena, &p, &bad, &err))
         return "";
     if (bad)
         return arena_copy(&arena, span_of(err.msg)).p;

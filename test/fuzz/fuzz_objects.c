@@ -9,6 +9,7 @@
 
 #include "fuzz/fuzz.h"
 
+#include "domain/dialect.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
 #include "domain/node.h"
@@ -38,7 +39,8 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
         return;
     if (pod->node.n) {
         int unreadable = 0;
-        bool hami = promise_of_hami(pod, true, a, &promise, &unreadable, &err);
+        bool hami =
+            promise_of_hami(pod, &dialect_hami, true, a, &promise, &unreadable, &err);
         if (!hami)
             promise_of(pod, a, &promise);
         bad = promise_of_bound(pod, &promise, &rules, a, &request, &err);
