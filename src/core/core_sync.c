@@ -332,9 +332,11 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
 {
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
-    /* The kubelet chooses the cards of nvidia.com/gpu, on nodes where that is no word of HAMi's. What
-     * the node is may not be known yet. */
-    const struct request *r = request_on(entry->asks, SCV_DIALECT_HAMI);
+    /* The kubelet chooses the cards of nvidia.com/gpu, unless it is a word of HAMi's on the node. What
+     * the node is may not be known yet, but only a bind there writes a record. */
+    const struct request *r = entry->asks;
+    if (promise->whole || promise->card_mib > 0)
+        r = request_on(r, SCV_DIALECT_HAMI);
     size_t n = asks_for_cards(r) ? promise->n : 0;
     struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
     for (size_t i = 0; i < n; i++)

@@ -410,8 +410,6 @@ static void compare_pod(struct world *w, const struct replica *r,
     compare_amount(w, r, p, mine);
     if (oracle_is_vague(p) || is_unclear(w, p))
         return;
-    if (p->devices) /* shares mean nothing on nodes of NVIDIA's device plugin */
-        return;
     if ((int)mine->n_shares != p->n_cards)
         violated(w, "r%d has %u shares of pod %s (%s), it has %d cards, by %s", r->id,
                  mine->n_shares, p->uid, p->name, p->n_cards, p->promise);
