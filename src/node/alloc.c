@@ -473,6 +473,8 @@ static void take_dialect(struct alloc_state *s, struct span label)
         word = (struct span){0};
     const enum scv_dialect dialect = scv_dialect_of(word);
     const bool same = span_eq(word, span_of(s->dialect));
+    if (!s->settings.dialect)
+        return;
     snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
     if (!same && dialect == SCV_DIALECT_OTHER)
         alloc_state_log(s, LOG_ERROR,
@@ -593,6 +595,8 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
     /* Cards chosen here for an unpromised pod stay until its annotations name them. */
     if (p->pod && p->pod->is_chosen && pod->promise == POD_ALLOCATION_UNPROMISED)
         pod_allocation_assign(pod, p->pod->cards, p->pod->n_cards);
+    if (p->pod && p->pod->n_containers != pod->n_containers) /* another dialect */
+        p->reconciled_ms = 0;
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = s->list;

@@ -19,8 +19,9 @@ struct alloc_settings {
     const char *node; /* borrowed */
     int64_t unit_mib;
     int64_t slots; /* of each card; 0: aliyun.com/gpu-share is not offered */
-    const char
-        *dialect; /* borrowed: where the Node has no label gpushare/dialect; NULL: none */
+    /* Borrowed: where the Node has no label gpushare/dialect. NULL: the label does not count, because
+     * another program publishes the Scv, which would not say so. */
+    const char *dialect;
     int64_t wait_ms;
     int64_t node_ms;               /* between two reads of the Node */
     int64_t reconcile_interval_ms; /* per pod; 0: never */

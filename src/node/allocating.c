@@ -255,7 +255,7 @@ struct allocating *allocating_new(const struct node_options *options,
     p->alloc = options->alloc;
     p->alloc.node = options->node_name;
     p->alloc.unit_mib = options->unit_mib;
-    p->alloc.dialect = options->requests_of ? "hami" : NULL;
+    p->alloc.dialect = !options->publishes ? NULL : options->requests_of ? "hami" : "";
     p->alloc.cdi_dir = options->driver.cdi_dir;
     p->alloc.silent_ms = interval_ms + options->sampler_limit_ms;
     p->alloc.response.limit_dir = options->limit_dir;

@@ -176,6 +176,20 @@ TEST(the_label_of_the_node_says_who_serves_nvidia_gpu)
     ck_assert_ptr_nonnull(kubelet.plugins[SHARE].stream);
 }
 
+/* Its Scv, which another program publishes, would not say so. */
+TEST(the_device_plugin_alone_serves_no_dialect)
+{
+    agent_setup(&sim);
+    agent_cards(CARD(0));
+    label_node("\"hami\"");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--node-interval", "100ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
+    kubelet_serve(&kubelet);
+    ck_assert_ptr_null(kubelet.plugins[NVIDIA].socket);
+}
+
 #define HAMI(name)                                                                       \
     "{\"name\":\"" name "\",\"image\":\"i\",\"resources\":{\"limits\":{"                 \
     "\"nvidia.com/gpu\":\"2\",\"nvidia.com/gpumem\":\"3k\"}}}"

@@ -64,6 +64,7 @@ static inline void start_alloc(struct alloc_settings s)
     s.unit_mib = 1024;
     s.node_ms = 60000;
     s.slots = s.slots ?: 32;
+    s.dialect = s.dialect ?: "";
     alloc_free(rig.a);
     step_outputs_fini(&rig.out);
     rig.dialect = false;

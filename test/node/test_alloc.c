@@ -1514,7 +1514,7 @@ SCRIPT(pods_of_nvidias_plugin_are_not_ours, "with reconcile\n"
                                             "list\n"
                                             "api p Running a:gpus1\n"
                                             "listed\n"
-                                            "pass 130000\n"
+                                            "pass 2000\n"
                                             "count allocations 1\n"
                                             "slots => p a 0\n"
                                             "log => ")
