@@ -227,7 +227,7 @@ static void reconcile_container(struct alloc_state *s, const struct alloc_target
 void reconcile_view(struct alloc_state *s, const struct alloc_kubelet_view *view,
                     bool all)
 {
-    s->surveyed |= all;
+    s->surveyed |= all && s->listed;
     /* Allocations of deleted pods that have left the kubelet's view. Nothing else says that a
      * static pod has gone; while one is admitted, the view has those admitted before. */
     for (size_t i = s->allocations.n; all && i-- > 0;) {

@@ -1375,7 +1375,9 @@ SCRIPT(ids_of_a_pod_that_only_the_kubelet_has_are_listed,
 /* Where nvidia.com/gpu is ours. Elsewhere its ids are those of NVIDIA's plugin. */
 SCRIPT(ids_of_hamis_plugin_are_listed, "with reconcile\n"
                                        "dialect hami\n"
+                                       "prefer gpus1\n"
                                        "count surveyed 0\n"
+                                       "cancel\n"
                                        "list\n"
                                        "pod p Running a:gpus1 b:gpus1\n"
                                        "shows p a other:GPU-0-7\n"
