@@ -126,8 +126,6 @@ struct pod {
     bool prefers; /* has preferences among the nodes that can take it: preferred affinity,
                      or topology spread with ScheduleAnyway */
     struct pod_gang gang;
-    struct dialect_pod
-        *hami; /* domain/dialect.h; NULL: no container has nvidia.com/gpu */
 };
 
 /* Reads a Pod. */

@@ -285,9 +285,11 @@ static bool list_names(struct span list, struct span text, bool part)
 {
     while (list.p) {
         struct span word = span_trim(span_cut(&list, ','));
-        for (size_t i = 0; word.n && i + word.n <= text.n; i++)
-            if (part ? span_eq_nocase((struct span){text.p + i, word.n}, word)
-                     : span_eq(text, word))
+        if (!part && word.n && span_eq(text, word))
+            return true;
+        for (size_t i = 0; part && word.n && i + word.n <= text.n; i++)
+            if (((text.p[i] ^ word.p[0]) | 0x20) == 0x20 &&
+                span_eq_nocase((struct span){text.p + i, word.n}, word))
                 return true;
     }
     return false;
@@ -348,7 +350,7 @@ bool dialect_accepts(const struct span *lists, const struct span *model,
             !(type ? model : uuid)) /* a blank list is no rule */
             continue;
         struct span text = type ? buf_span(&name) : *uuid;
-        if (!text.n || lists[k].n > DIALECT_LIST_MAX ||
+        if (!text.n || lists[k].n > (type ? DIALECT_TYPES_MAX : DIALECT_LIST_MAX) ||
             list_names(lists[k], text, type) != use)
             return false;
     }

@@ -583,7 +583,9 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
     /* Without the list, the node program may be one of version 1.0. */
     node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
-    node->dialect = node->state == NODE_SCV_MISSING ? SCV_DIALECT_OTHER : f->dialect;
+    /* Of a node that was ours, the meaning is unknown without the Scv; others are NVIDIA's. */
+    bool ours = f->has[LEDGER_LEASE] || f->capacity.mem > 0 || f->capacity.slots > 0;
+    node->dialect = node->state == NODE_SCV_MISSING && ours ? SCV_DIALECT_OTHER : f->dialect;
     node->links = f->links;
     node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {

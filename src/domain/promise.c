@@ -368,6 +368,8 @@ static void take_over(const struct promise *p, struct request *r)
             r->mib_per_card = share->mib;
         r->core = share->core > r->core ? share->core : r->core;
     }
+    r->dialect = p->n ? SCV_DIALECT_HAMI : SCV_DIALECT_NONE; /* quotas count it */
+    r->units = r->mib_per_card * r->cards;
     if (r->core == REQUEST_CORE) {
         r->kind = REQUEST_CARDS;
         r->mib_per_card = r->core = 0;

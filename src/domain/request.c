@@ -650,8 +650,14 @@ static int add_dialect(const struct pod *pod, const struct request_rules *rules,
         *err = why;
         return -1;
     }
+    /* One that is bound has cards, whatever system gave them. */
     if (bad)
         r = (struct request){.dialect = SCV_DIALECT_HAMI,
+                             .kind = pod->node.n ? REQUEST_CARDS : REQUEST_NONE,
+                             .cards = pod->node.n && request->cards < REQUEST_MAX_CARDS
+                                          ? request->cards
+                                      : pod->node.n ? REQUEST_MAX_CARDS
+                                                    : 0,
                              .words = arena_copy(a, span_of(why.msg))};
     if (d.certain && !pod->node.n) {
         *request = r;
@@ -744,7 +750,7 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         buf_adds(out, "nothing");
         return;
     }
-    if (r->dialect) {
+    if (r->words.n) {
         buf_add_span(out, r->words);
     } else if (r->kind == REQUEST_MEMORY) {
         if (r->percent)

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/thread.h"
 #include "domain/dialect.h"
+#include "domain/keys.h"
 #include "domain/quantity.h"
 #include "extender/event_pod.h"
 #include "extender/event_scan.h"
@@ -185,9 +186,13 @@ static int start_forward(struct extender *e, const struct extender_config *confi
 static int read_values(struct dialect *hami, const struct extender_config *config,
                        struct err *err)
 {
-    return dialect_configure(hami, span_of(config->hami_values), err)
-               ? err_wrap(err, "--hami-values")
-               : 0;
+    if (dialect_configure(hami, span_of(config->hami_values), err))
+        return err_wrap(err, "--hami-values");
+    return span_eq(hami->limits[DIALECT_CARDS].key, SPAN(KEY_NVIDIA_GPU))
+               ? 0
+               : err_set(err, ERR_INVALID,
+                         "--hami-values: resourceName: gpushare-node serves only "
+                         "nvidia.com/gpu to HAMi's pods");
 }
 
 /* The value becomes part of a URL. */

@@ -40,6 +40,7 @@ TEST(invalid_options_are_rejected_with_cause_and_position)
          "--node-score: \"best\" is not one of binpack|spread|scv|fgd"},
         {"--requests-of", "kai", "--requests-of: \"kai\" is not hami or empty"},
         {"--hami-values", "gpu=1", "--hami-values: \"gpu\" is not resourceName, "},
+        {"--hami-values", "resourceName=a.io/g", "resourceName: gpushare-node serves only"},
         {"--advertise", "a/b",
          "--advertise: \"a/b\" is neither an IP address nor a host name"},
         {"--advertise", "10.0.0.7:12345",
