@@ -265,14 +265,10 @@ void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
     }
 }
 
-/* What the pod asks for where it is. It has shares of nvidia.com/gpu only by the record of a bind,
- * which stays what it is when the node is of no dialect any more. */
+/* What the pod asks for where it is. */
 static const struct request *request_here(const struct ledger_pod *pod)
 {
-    bool recorded = pod->n_shares && pod->asks->kind == REQUEST_DEVICES;
-    return request_on(pod->asks, recorded    ? SCV_DIALECT_HAMI
-                                 : pod->node ? pod->node->dialect
-                                             : SCV_DIALECT_NONE);
+    return request_on(pod->asks, pod->node ? pod->node->dialect : SCV_DIALECT_NONE);
 }
 
 /* `resources`: what it requests of its node. */

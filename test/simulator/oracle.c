@@ -592,6 +592,10 @@ struct oracle_sum oracle_sum(const struct world *w, int node, int card)
 bool oracle_fits(const struct world *w, const struct oracle_pod *p, int node, int card)
 {
     struct oracle_sum sum = oracle_sum(w, node, card);
+    EACH_POD(w, other) /* what HAMi gave is unknown, so it can be all of any card */
+    if (other->raw_hami && !other->n_cards && !other->over &&
+        oracle_index(other->node) == node)
+        return false;
     if (p->ask.whole)
         return !sum.whole && !sum.shared;
     int64_t size = sizes[node][card];

@@ -218,7 +218,9 @@ void truth_bound(struct oracle_pod *p, json_t *pod)
     p->promise = text_of(pod);
     p->recorded = is_recorded(p, pod);
     p->strange = names_strange_card(pod, node);
-    p->odd = p->foreign && !is_clear(p, pod, node);
+    /* A forged record of a bind in a dialect, which a replica counts. */
+    p->odd = (p->foreign && !is_clear(p, pod, node)) ||
+             (p->devices && oracle_note(pod, KEY_MEMORY));
 }
 
 void truth_changed(struct world *w, struct oracle_pod *p, json_t *pod)
