@@ -411,8 +411,8 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     if (by_label)
         labels.n_containers = 0;
     int bad = request_of(&labels, rules, a, request, err);
-    bool dialect = request->hami || (bad && rules->dialect && !limits.mem &&
-                                     !limits.cards && !limits.slots);
+    bool dialect = request->hami || (bad && rules->dialect && limits.devices &&
+                                     !limits.mem && !limits.cards && !limits.slots);
     if (dialect) {
         const struct request *hami = request->hami;
         if (bad)
