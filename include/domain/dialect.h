@@ -2,7 +2,6 @@
 #pragma once
 
 #include "domain/pod.h"
-#include "domain/request.h"
 
 /*
  * Requests in the words of another system. A dialect is a table of its resources and annotations,
@@ -26,7 +25,10 @@ enum dialect_limit {
 /* Annotations of a pod. The first four are lists with commas: words in the name of a model, in any
  * case, and UUIDs, that a card must have or must not have. A list of more than DIALECT_LIST_MAX bytes,
  * or of words of more than DIALECT_TYPES_MAX, accepts no card. The last two are that system's promise: a node and its cards. */
-enum { DIALECT_LIST_MAX = 4096, DIALECT_TYPES_MAX = 256 }; /* they are searched for each card */
+enum {
+    DIALECT_LIST_MAX = 4096,
+    DIALECT_TYPES_MAX = 256
+}; /* they are searched for each card */
 enum dialect_note {
     DIALECT_USE_TYPE,
     DIALECT_NOUSE_TYPE,

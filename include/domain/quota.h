@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/list.h"
 #include "domain/dialect.h"
+#include "domain/request.h"
 
 /*
  * ResourceQuotas of what another system counts. The API server accepts limits.nvidia.com/gpumem

@@ -83,14 +83,6 @@ enum request_kind {
     REQUEST_DEVICES, /* nvidia.com/gpu: the kubelet chooses the cards */
 };
 
-enum request_placement { PLACE_BINPACK, PLACE_SPREAD };
-
-enum {
-    REQUEST_MAX_CARDS = 64,   /* per pod */
-    REQUEST_MAX_MODELS = 256, /* bytes of the annotation */
-    REQUEST_CORE = 100,       /* percent: the compute of a card */
-};
-
 /* How to interpret requests; options of the extender. */
 struct request_rules {
     int64_t unit_mib;   /* of aliyun.com/gpu-mem */

@@ -249,7 +249,7 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
         if ((other = ledger_reservation_find(l, m->pod->uid)))
             step_due(&until_ms, other->until_ms);
-    if (v.placed && !is_allowed(s, &v, why)) {
+    if ((v.fits || v.placed) && !is_allowed(s, &v, why)) {
         core_gang_lost(s, gang, "a quota does not allow it to start");
         return CORE_RESERVE_GANG_REJECTED;
     }

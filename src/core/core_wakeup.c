@@ -272,8 +272,8 @@ static void wake_for_quotas(struct step *s)
     core->quotas_woken_ms = s->now.mono_ms;
     for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
          pod = pod->next)
-        for (size_t i = 0; i < n && quota_counts(request_on(pod->request, SCV_DIALECT_HAMI));
-             i++)
+        for (size_t i = 0;
+             i < n && quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)); i++)
             due[i] |= request_equal(pod->request, all->classes[i].request) &&
                       !core_quota_check(core, s->now, pod->ns, pod->uid, pod->request,
                                         NULL, 0, NULL);

@@ -585,7 +585,8 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
     /* Of a node that was ours, the meaning is unknown without the Scv; others are NVIDIA's. */
     bool ours = f->has[LEDGER_LEASE] || f->capacity.mem > 0 || f->capacity.slots > 0;
-    node->dialect = node->state == NODE_SCV_MISSING && ours ? SCV_DIALECT_OTHER : f->dialect;
+    node->dialect =
+        node->state == NODE_SCV_MISSING && ours ? SCV_DIALECT_OTHER : f->dialect;
     node->links = f->links;
     node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {

@@ -237,11 +237,16 @@ static inline void rig_list_end(enum core_kind kind)
     rig_list_end_at(kind, "100");
 }
 
-/* CORE_KINDS: all lists end. */
+/* CORE_KINDS: all lists end. In a dialect, pods are listed after ConfigMaps. */
 static inline void rig_lists_end_but(enum core_kind open)
 {
+    bool waits = !r.runs[CORE_PODS] && open != CORE_CONFIGMAPS;
+    if (waits) {
+        rig_list_end(CORE_CONFIGMAPS);
+        rig_tick(0);
+    }
     for (enum core_kind kind = 0; kind < CORE_KINDS; kind++)
-        if (kind != open)
+        if (kind != open && !(waits && kind == CORE_CONFIGMAPS))
             rig_list_end(kind);
 }
 

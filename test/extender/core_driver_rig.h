@@ -174,10 +174,15 @@ static inline void rig_feed(struct core_driver_rig *rig, int kind, bool watch, j
     json_decref(j);
 }
 
-/* Delivers a list of each kind, from the objects of that kind, which are stolen. */
+/* Delivers a list of each kind, from the objects of that kind, which are stolen. In a dialect, pods
+ * are listed after ConfigMaps. */
 static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
 {
-    for (int kind = 0; kind < CORE_ALL_KINDS; kind++) {
+    const bool waits = !rig->runs[CORE_PODS];
+    for (int k = waits ? -1 : 0; k < CORE_ALL_KINDS; k++) {
+        int kind = k < 0 ? CORE_CONFIGMAPS : k;
+        if (waits && k == CORE_CONFIGMAPS)
+            continue;
         size_t i;
         json_t *object,
             *list = json_pack("{s{ss}s[]}", "metadata", "resourceVersion", "9", "items");
@@ -187,6 +192,8 @@ static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
                 json_array_append(json_object_get(list, "items"), object);
         }
         rig_feed(rig, kind, false, list);
+        if (k < 0)
+            rig_settle(rig);
     }
     json_decref(rig->listed);
     rig->listed = objects;

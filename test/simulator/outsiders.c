@@ -232,7 +232,8 @@ static void hami_binds(struct world *w)
 {
     cleanup_buf struct buf cards = {0};
     int node = any(w, NODES), wanted = 1 + any(w, 2), n = 0;
-    int64_t mib = between(w, 500, 4000); /* no card shrinks below: the ledger counts no more than it */
+    int64_t mib = between(
+        w, 500, 4000);    /* no card shrinks below: the ledger counts no more than it */
     if (node == MIG_NODE) /* a UUID that is gone counts on every card */
         return;
     for (int card = 0; card < oracle_cards(node) && n < wanted; card++) {
