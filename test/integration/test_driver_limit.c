@@ -36,7 +36,7 @@ static void start_node(void)
         "--cgroup-root", lib_path("cgroup"), "--gpu-source", agent_nvml()};
     program_args(options, 8, more);
     plugin_start_node(&plugin, &sim, options);
-    kubelet_wait_registered(&kubelet, -1);
+    kubelet_wait_registered(&kubelet, MEM); /* slots also need the API server's pods */
     lib_wait(agent_number(&sim, "status.cardNumber") == 2);
 }
 
