@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "domain/dialect.h"
+#include "domain/request.h"
 
 static void check_container(const struct dialect_container *c)
 {
