@@ -223,7 +223,7 @@ static char *apply_webhook(const struct extender *e)
                         ",podDefaults.webhook=true,podDefaults.runtimeClassName=nvidia");
     lib_edit(
         "template.yaml",
-        "service: {namespace: kube-system, name: gpushare-schd-extender, port: 12345, "
+        "service: {namespace: \"kube-system\", name: gpushare-schd-extender, port: 12345, "
         "path: /pod-defaults}",
         lib_fmt("url: https://127.0.0.1:%u/pod-defaults", e->verbs.port));
     cluster_kubectl("apply", "-f", file);

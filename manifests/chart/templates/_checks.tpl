@@ -218,7 +218,8 @@
 {{- range $path := concat $monitoring (list "image" "crd" "nodeLeaseNamespace" "podDefaults" "inspectRoles" "gpuNodes"
     "extender.image" "extender.pdb" "extender.preemption" "extender.service" "extender.tls.certManager"
     "extender.apiService" "extender.serviceAccount" "extender.leaseSeconds"
-    "gpuNodes.xidIgnore" "gpuNodes.xidFatal" "gpuNodes.setLimits" "gpuNodes.dialect" "requestsOf" "scheduler.secondName"
+    "gpuNodes.xidIgnore" "gpuNodes.xidFatal" "gpuNodes.setLimits" "gpuNodes.dialect" "requestsOf" "takeover"
+    "takeoverAccounts" "scheduler.secondName"
     "scheduler.image" "scheduler.serviceAccount" "scvAgent.image" "scvAgent.overuse" "scvAgent.serviceAccount"
     "devicePlugin.image" "devicePlugin.serviceAccount" "mps" "helmTest") }}
 {{- $at := $.Values }}
