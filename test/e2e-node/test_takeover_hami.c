@@ -154,6 +154,9 @@ static void kill_container(void)
 
 static bool begin(void)
 {
+    if (real_has_cdi()) /* older kubelets have no such field */
+        real_configure("crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n");
+    node_daemons_are_one(); /* a plugin beside scv-agent serves no dialect */
     if (!node_up())
         return false;
     attempt_without_policies(); /* this process writes what HAMi writes */
