@@ -131,10 +131,12 @@ static void reboot(void)
         was[i] = container_of(name_of(i));
     cluster_stop("kubelet", "KILL");
     const char *tasks = real_ctr(ARGV("tasks", "ls", "-q"), &err);
-    for (struct span rest = span_of(tasks); rest.n;)
+    for (struct span rest = span_of(tasks); rest.n;) {
+        const struct span id = span_cut(&rest, '\n');
         real_ctr(ARGV("tasks", "kill", "--all", "--signal", "SIGKILL",
-                      lib_fmt("%.*s", SPAN_ARG(span_cut(&rest, '\n')))),
-                 NULL);
+                      lib_fmt("%.*s", SPAN_ARG(id))),
+                 &err);
+    }
     cluster_start("kubelet");
     node_wait_well();
     for (int i = 0; i < PODS; i++)
