@@ -195,9 +195,9 @@ static bool same_index(const struct item *a, const struct item *b)
 static struct item *find_item(struct card_inventory *inv, const struct item *like,
                               same_fn same, bool present)
 {
-    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
-    if (item->present == present && same(item, like))
-        return item;
+    for (size_t i = 0; i < inv->n; i++)
+        if (inv->items[i].present == present && same(&inv->items[i], like))
+            return &inv->items[i];
     return NULL;
 }
 
@@ -212,9 +212,10 @@ static void drop_item(struct card_inventory *inv, struct item *item)
 static struct item *add_item(struct card_inventory *inv, const struct item *new)
 {
     struct item *oldest = NULL;
-    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
-    if (!item->present && (!oldest || item->missing_since_ms < oldest->missing_since_ms))
-        oldest = item;
+    for (size_t i = 0; i < inv->n; i++)
+        if (!inv->items[i].present &&
+            (!oldest || inv->items[i].missing_since_ms < oldest->missing_since_ms))
+            oldest = &inv->items[i];
     if (inv->n == GPU_MAX_CARDS && oldest)
         drop_item(inv, oldest);
     if (inv->n == GPU_MAX_CARDS)
@@ -226,9 +227,9 @@ static struct item *add_item(struct card_inventory *inv, const struct item *new)
 static bool has_index(const struct card_inventory *inv, const struct item *by_other,
                       int32_t index)
 {
-    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
-    if (item != by_other && item->card.id == index)
-        return true;
+    for (size_t i = 0; i < inv->n; i++)
+        if (&inv->items[i] != by_other && inv->items[i].card.id == index)
+            return true;
     return false;
 }
 
@@ -284,27 +285,8 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     item->at = (int32_t)at;
 }
 
-void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
-                           const struct gpu_sample *s)
+static void mark_missing(struct card_inventory *inv, int64_t now_ms)
 {
-    inv->mig_before = inv->mig;
-    inv->mig = 0;
-    inv->mig_text[0] = '\0';
-    inv->sampled = true;
-    inv->failure[0] = '\0';
-    inv->failing_since_ms = -1;
-    memcpy(inv->driver, s->driver, sizeof inv->driver);
-    memcpy(inv->cuda, s->cuda, sizeof inv->cuda);
-    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
-    item->present = false;
-    for (size_t i = 0; i < s->n_cards; i++)
-        match_card(inv, now_ms, s, i, same_uuid, false);
-    for (size_t i = 0; i < s->n_cards; i++)
-        match_card(inv, now_ms, s, i, same_index, true);
-    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
-        set_text(inv->links[i], sizeof inv->links[i],
-                 i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
-                                                                : (struct span){0});
     for (size_t i = inv->n; i-- > 0;) {
         struct item *item = &inv->items[i];
         if (item->present)
@@ -317,6 +299,30 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
         else
             mark_lost(inv, item, now_ms, CARD_NOT_LISTED);
     }
+}
+
+void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
+                           const struct gpu_sample *s)
+{
+    inv->mig_before = inv->mig;
+    inv->mig = 0;
+    inv->mig_text[0] = '\0';
+    inv->sampled = true;
+    inv->failure[0] = '\0';
+    inv->failing_since_ms = -1;
+    memcpy(inv->driver, s->driver, sizeof inv->driver);
+    memcpy(inv->cuda, s->cuda, sizeof inv->cuda);
+    for (size_t i = 0; i < inv->n; i++)
+        inv->items[i].present = false;
+    for (size_t i = 0; i < s->n_cards; i++)
+        match_card(inv, now_ms, s, i, same_uuid, false);
+    for (size_t i = 0; i < s->n_cards; i++)
+        match_card(inv, now_ms, s, i, same_index, true);
+    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
+        set_text(inv->links[i], sizeof inv->links[i],
+                 i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
+                                                                : (struct span){0});
+    mark_missing(inv, now_ms);
     settle_indexes(inv);
 }
 
@@ -329,19 +335,20 @@ void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const cha
         card_health_tolerates(&inv->settings.health, inv->failing_since_ms, now_ms))
         return;
     snprintf(inv->failure, sizeof inv->failure, "%s", reason);
-    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
-    mark_lost(inv, item, now_ms, reason);
+    for (size_t i = 0; i < inv->n; i++)
+        mark_lost(inv, &inv->items[i], now_ms, reason);
 }
 
 bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
                           const struct gpu_event *event)
 {
     struct card_health_target cards[GPU_MAX_CARDS];
-    size_t n = 0;
-    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
-    cards[n++] = (struct card_health_target){&item->health, item->uuid, item->card.id,
-                                             item->present, item->parent};
-    return card_health_event(&inv->settings.health, cards, n, now_ms, event);
+    for (size_t i = 0; i < inv->n; i++) {
+        struct item *item = &inv->items[i];
+        cards[i] = (struct card_health_target){&item->health, item->uuid, item->card.id,
+                                               item->present, item->parent};
+    }
+    return card_health_event(&inv->settings.health, cards, inv->n, now_ms, event);
 }
 
 /* -- the Scv of the previous process -- */
@@ -408,13 +415,13 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
         item->at >= 0 && item->at < GPU_MAX_LINKED ? inv->links[item->at] : "";
     if (item->at >= 0 && !*sampled && !*item->parent)
         return (struct span){0};
-    ARRAY_EACH_ITEM(const struct item, other, inv->items, inv->n)
-    {
+    for (size_t i = 0; i < inv->n; i++) {
+        const struct item *other = &inv->items[i];
         const char *word = sampled;
         any |= other->at >= 0 && other->at < GPU_MAX_LINKED && *inv->links[other->at];
         for (int32_t k = 0; k < other->at && word; k++)
             word = (word = strchr(word, ' ')) ? word + 1 : NULL;
-        buf_adds(&row, row.n ? " " : "");
+        buf_adds(&row, i ? " " : "");
         if (other == item)
             buf_adds(&row, "X");
         else if (item->at < 0 || other->at < 0 || !word || !*word)
@@ -428,11 +435,11 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv)
 {
-    scv->n_cards = 0;
+    scv->n_cards = inv->n;
     scv->cards = arena_alloc(a, inv->n * sizeof *scv->cards);
-    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
-    {
-        struct scv_card *card = &scv->cards[scv->n_cards++];
+    for (size_t i = 0; i < inv->n; i++) {
+        const struct item *item = &inv->items[i];
+        struct scv_card *card = &scv->cards[i];
         *card = item->card;
         card->healthy = item->health.healthy;
         card->health = card->healthy ? SPAN("Healthy") : SPAN("Unhealthy");
@@ -486,9 +493,9 @@ size_t card_inventory_seen(const struct card_inventory *inv,
 
 bool card_inventory_any_lost(const struct card_inventory *inv)
 {
-    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
-    if (item->lost && !*item->parent)
-        return true;
+    for (size_t i = 0; i < inv->n; i++)
+        if (inv->items[i].lost && !*inv->items[i].parent)
+            return true;
     return false;
 }
 
@@ -500,8 +507,8 @@ bool card_inventory_is_empty(const struct card_inventory *inv)
 void card_inventory_message(const struct card_inventory *inv, struct buf *out)
 {
     buf_adds(out, inv->failure);
-    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
-    {
+    for (size_t i = 0; i < inv->n; i++) {
+        const struct item *item = &inv->items[i];
         const bool healthy = item->health.healthy;
         const char *text = healthy ? item->remark : item->health.reason;
         if (*text && (healthy || strcmp(text, inv->failure)))

@@ -19,8 +19,7 @@
 #include "kube/deviceplugin.h"
 
 static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
-                                                    "gpushare-share-", "gpushare-gpu-",
-                                                    "gpushare-core-"};
+                                                    "gpushare-share-", "gpushare-core-"};
 
 /* Does a process listen on the socket? Also one that is busy, or that cannot be asked: only a
  * refusal proves that it has died. */

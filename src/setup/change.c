@@ -5,6 +5,8 @@
 
 #include "setup/change.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "setup/edit.h"
 

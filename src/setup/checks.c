@@ -5,6 +5,9 @@
 
 #include "setup/checks.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"

@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/sim.h"
 
-#include "domain/dialect.h"
 #include "extender/tried.h"
 
 #include <stdio.h>
@@ -801,8 +800,7 @@ void replica_boot(struct world *w, struct replica *r)
         /* Only a yard has Node objects. */
         .ledger = {.unit_mib = 1024,
                    .external_tolerance_mib = 1024,
-                   .require_node = w->yard != NULL,
-                   .dialect = &dialect_hami},
+                   .require_node = w->yard != NULL},
         .identity = identity,
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",
