@@ -181,6 +181,8 @@
       "A pod that the podList lacks loses its promise, although the podList may be older.") \
     X(stale_reservation_counts, \
       "A reservation counts although its node or cards do not serve it any more.") \
+    X(taken_over_nowhere, \
+      "A pod that HAMi has bound counts on no card.") \
     X(text_of_a_gang_changes, \
       "The text of a failed hold says why it failed.") \
     X(tie_by_address, \

@@ -54,7 +54,7 @@ void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
 bool apisync_end(struct apisync *s, const struct err *why);
 
 /*
- * The lists and watches of all kinds on a loop (kube/list_watch.h): new with CORE_KINDS
+ * The lists and watches of all kinds on a loop (kube/list_watch.h): new with CORE_ALL_KINDS
  * slots, apisync_streams_fns and the apisync_streams as ctx.
  */
 struct apisync_streams {
@@ -62,7 +62,7 @@ struct apisync_streams {
     void *ctx;
     bool gzip; /* request compressed lists */
 
-    struct apisync kinds[CORE_KINDS]; /* private */
+    struct apisync kinds[CORE_ALL_KINDS]; /* private */
 };
 extern const struct list_watch_fns apisync_streams_fns;
 /* Starts a CORE_LIST or CORE_WATCH. From any thread; never blocks. */

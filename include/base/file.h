@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <dirent.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -23,6 +24,10 @@ int file_write(const char *path, struct span bytes, struct err *err);
  * symbolic link does not lead out of the directory `root`. (Before Linux 5.6 it does.)
  * Close-on-exec. Returns the descriptor, or -1 with errno. */
 int file_open_inside(int root, const char *path, int flags);
+
+/* Closes a folder, unless it is NULL, when its scope ends. */
+void file_cleanup_folder(DIR **folder);
+#define cleanup_folder __attribute__((cleanup(file_cleanup_folder)))
 
 /* Raises the soft limit of open descriptors to the hard one, at most to 65,536: no program
  * needs more. To be called once, before anything depends on the limit. */

@@ -14,7 +14,7 @@
  *
  * The level says who has to act: error, an operator now; warn, an operator soon; info, no
  * one (a state has changed once); debug, no one (each request). Tokens, keys and whole
- * objects are never logged. Every function is safe from any thread; a line is one write.
+ * objects are never logged. Every function is safe from any thread; no line is in two writes.
  * A program that serves calls log_start, so that a slow reader of standard error blocks
  * no other thread.
  *

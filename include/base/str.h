@@ -35,6 +35,7 @@ static inline bool span_eq(struct span a, struct span b)
 /* Ignores the case of ASCII letters. */
 bool span_eq_nocase(struct span a, struct span b);
 bool span_starts(struct span s, struct span prefix);
+bool span_ends(struct span s, struct span suffix);
 /* Has s only ASCII letters, digits and the `other` characters? */
 bool span_has_only(struct span s, const char *other);
 int span_cmp(struct span a, struct span b);     /* byte order, like strcmp */

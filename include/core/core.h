@@ -108,9 +108,10 @@ enum {
     /* A Binding must have ended this long before the lease can expire: timers and the
      * clocks of two machines are not exact, and a jump below CLOCK_SKEW_MAX_MS is not seen. */
     CORE_SLACK_MS = 150,
-    CORE_CHECK_AFTER_MS = 1000,     /* a GET is proof so long after CORE_BIND_LIMIT_MS */
-    CORE_STALE_MS = 150 * 1000,     /* not ready after so long without watch events */
-    CORE_OUTDATED_MS = 3000, /* not current after a list or watch has failed for so long */
+    CORE_CHECK_AFTER_MS = 1000, /* a GET is proof so long after CORE_BIND_LIMIT_MS */
+    CORE_STALE_MS = 150 * 1000, /* not ready after so long without watch events */
+    CORE_OUTDATED_MS =
+        3000, /* not current after a list or watch has failed for so long */
     CORE_WAKEUP_INTERVAL_MS = 1000, /* minimum between two wakeups for one node */
     /* kube-scheduler is woken at most so often for a pod that fits on a node that it does not
      * offer, until there was no such wakeup for the second time. */
@@ -131,9 +132,11 @@ enum core_kind {
     CORE_NODES,
     CORE_PODS,
     CORE_SCVS,
-    CORE_LEASES,     /* heartbeats of scv-agent */
-    CORE_CONFIGMAPS, /* of kube-system */
-    CORE_KINDS,
+    CORE_LEASES,              /* heartbeats of scv-agent */
+    CORE_CONFIGMAPS,          /* of kube-system */
+    CORE_KINDS,               /* of those above, which the verbs wait for */
+    CORE_QUOTAS = CORE_KINDS, /* of all namespaces; only with core_settings.quotas */
+    CORE_ALL_KINDS,
 };
 const char *core_kind_name(enum core_kind kind); /* "nodes", ... as in the API's paths */
 
@@ -148,6 +151,7 @@ struct core_settings {
     bool observer;         /* never touch the Lease, never bind; the three names above may
                               be NULL */
     bool only_pods;        /* list and watch nodes and pods only; the rest is empty */
+    bool quotas;           /* list and watch ResourceQuotas, and enforce them */
     int64_t gang_wait_ms;  /* so long, members of a gang may still be created */
     int64_t preempt_after_ms; /* layout preemption for pods pending so long; 0: never */
     uint64_t seed;            /* for hash tables and for the jitter of retries */
@@ -199,6 +203,7 @@ struct core_input {
         const struct scv *scv;
         const struct lease *lease;
         const struct unhealthy_cards *unhealthy;
+        const struct quota *quota;
     };
 
     /* LIST_FAILED, WATCH_ENDED, ANSWER: the failure; NULL or code ERR_NONE: none. */
@@ -324,6 +329,16 @@ int core_ready(const struct core *core, struct step_time now, struct err *err);
  * says which and why. *since_ns: the ledger is of that time (wall clock; 0: never listed). */
 int core_current(const struct core *core, struct step_time now, int64_t *since_ns,
                  struct err *err);
+/* The quotas of the namespaces; NULL without core_settings.quotas. */
+const struct quotas *core_quotas(const struct core *core);
+/* Are they known? As core_ready, which leaves them out: only pods that they count wait for them.
+ * Also 0 without core_settings.quotas. */
+int core_quotas_ready(const struct core *core, struct step_time now, struct err *err);
+/* Do the quotas of its namespace allow that the pod has these cards of the node, instead of what is
+ * reserved for it? `node` NULL: as far as that is known of all nodes. -1 with the reason. */
+int core_quota_check(const struct core *core, struct step_time now, struct span ns,
+                     struct span uid, const struct request *request,
+                     const struct ledger_node *node, uint64_t cards, struct err *err);
 /* May a bind start now? -1 with the reason. */
 int core_may_bind(const struct core *core, struct step_time now, struct err *err);
 bool core_is_leader(const struct core *core);

@@ -9,18 +9,19 @@
  * Events.
  */
 
+/* Named as the label of gpushare_drift. */
 enum drift {
     DRIFT_OVERCOMMITTED, /* cards with promises above their size */
-    DRIFT_OUTSIDE,       /* cards with external use above the tolerance */
+    DRIFT_EXTERNAL_USE,  /* cards with external use above the tolerance */
     DRIFT_OVERUSE,       /* cards with overuse above the tolerance */
-    DRIFT_UNPLACED,      /* promises on missing cards */
-    DRIFT_CARDLESS,      /* pods without a card; limits get the only card of a node */
+    DRIFT_CARD_MISSING,  /* promises on missing cards */
+    DRIFT_NO_CARD,       /* pods without a card; limits get the only card of a node */
     DRIFT_WRONG_CARD, /* cards assigned by the kubelet to pods with a promise on others */
     DRIFT_CAPACITY,   /* resources of the Node that do not match its cards */
-    DRIFT_LISTED,     /* ConfigMaps that list a missing card */
-    DRIFT_DUPLICATE,  /* cards with the UUID of another card of their Scv */
-    DRIFT_FORGED,     /* pods whose annotations differ from their request or cards */
-    DRIFT_UNIT,       /* promises in another unit than the ledger's */
+    DRIFT_CONFIGMAP_UNKNOWN_CARD, /* ConfigMaps that list a missing card */
+    DRIFT_DUPLICATE_UUID,         /* cards with the UUID of another card of their Scv */
+    DRIFT_FORGED,      /* pods whose annotations differ from their request or cards */
+    DRIFT_MEMORY_UNIT, /* promises in another unit than the ledger's */
     DRIFTS,
 };
 
@@ -29,7 +30,7 @@ struct disagreement {
     enum drift kind;
     const struct card *card;
     const struct ledger_pod *pod;
-    const struct ledger_share *share; /* UNPLACED */
+    const struct ledger_share *share; /* CARD_MISSING */
     const char *resource;             /* CAPACITY */
     bool allocatable;                 /* CAPACITY: `is` is that, not the capacity */
     /* MiB, units, or a number: what is there (promised, used, offered), and what should be. */

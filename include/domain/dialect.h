@@ -2,20 +2,14 @@
 #pragma once
 
 #include "domain/pod.h"
-#include "domain/request.h"
 
 /*
  * Requests in the words of another system. A dialect is a table of its resources and annotations,
  * and of what it makes of them: HAMi's is the first. The amounts are those that HAMi 2.10 itself
  * computes; dialect_join has the differences.
  *
- * `assess` alone uses it yet. How a pod is to fill struct request: cards, cores (`core`), placement, and one_numa (`min_link`
- * LINK_NODE). `alone` is REQUEST_CARDS, whose container has a limit of dialect_mib. Half of a card is
- * another amount on each kind of card, so request_amount owns it: the request has pairs of MiB and
- * percent, one of what runs at once and one of each init container that can need more; the amount
- * is the largest MiB + percent of kind->total_mib, and the kind says what the driver keeps.
- * dialect_accepts then is a condition of request_accepts_card; its rules about UUIDs choose among
- * cards of one kind.
+ * request_of makes a request of it: of whole cards if the pod is `alone` there, else of memory in slots,
+ * with the part of each container in MiB or percent.
  */
 
 /* Limits of a container: different cards; on each of them MiB (times the factor), or percent of its
@@ -29,8 +23,12 @@ enum dialect_limit {
 };
 
 /* Annotations of a pod. The first four are lists with commas: words in the name of a model, in any
- * case, and UUIDs, that a card must have or must not have. A list of more than 4096 bytes accepts
- * no card. The last two are that system's promise: a node and its cards. */
+ * case, and UUIDs, that a card must have or must not have. A list of more than DIALECT_LIST_MAX bytes,
+ * or of words of more than DIALECT_TYPES_MAX, accepts no card. The last two are that system's promise: a node and its cards. */
+enum {
+    DIALECT_LIST_MAX = 4096,
+    DIALECT_TYPES_MAX = 256
+}; /* they are searched for each card */
 enum dialect_note {
     DIALECT_USE_TYPE,
     DIALECT_NOUSE_TYPE,
@@ -65,10 +63,16 @@ struct dialect {
 };
 extern const struct dialect dialect_hami;
 
+/* Sets fields as the values of HAMi's chart name them: "resourceName=nvidia.com/gpu,
+ * defaultMemory=4000". Also resourceMem, resourceMemPercentage, resourceCores, defaultCores,
+ * defaultGPUNum, memoryFactor. Borrows the names from the text. */
+int dialect_configure(struct dialect *d, struct span text, struct err *err);
+
 struct dialect_container {
     struct dialect_container *next;
     struct span name, limits[DIALECT_LIMITS]; /* raw; {NULL, 0} if absent */
     enum container_role role;
+    uint32_t index; /* as in struct pod_container */
     /* By dialect_request; valid if cards > 0. */
     uint32_t cards;
     int64_t mib; /* on each card; 0: `percent` of it, rounded down */
@@ -116,9 +120,11 @@ int dialect_join(struct dialect_pod *pod, struct err *err);
  * of usable_mib, because the rest is the driver's. Containers add up as in Kubernetes. */
 int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t total_mib);
 
-/* Do the annotations accept a card? False if they have a rule about an empty text. `model` is
- * NVML's name; HAMi writes "NVIDIA-" before one that does not begin with NVIDIA. */
-bool dialect_accepts(const struct dialect_pod *pod, struct span model, struct span uuid);
+/* Do the lists, which are the first four of enum dialect_note, accept a card? False if they have a rule
+ * about an empty text. `model` is NVML's name; HAMi writes "NVIDIA-" before one that does not begin
+ * with NVIDIA. NULL: whatever it is. */
+bool dialect_accepts(const struct span *lists, const struct span *model,
+                     const struct span *uuid);
 
 /* Appends the request in both languages: "nvidia.com/gpumem 3000 on 1 card = 3000 MiB". The
  * sizes are as for dialect_mib; 0: unknown, and a percentage is not translated. */
@@ -131,13 +137,17 @@ struct dialect_promise {
     struct dialect_share {
         struct span uuid;
         int64_t mib, cores;
-        struct container_sum sums[2]; /* of both */
+        int64_t
+            percent; /* of the card's memory, by the limits: at least this much counts */
+        int64_t slots;                /* containers that have it at once */
+        struct container_sum sums[4]; /* of these */
     } shares[REQUEST_MAX_CARDS];
     size_t n; /* 0: none */
 };
 
-/* Reads the annotations of a pod on `node`, after dialect_request. -1: they exist and cannot be
- * read, or contradict the node or the containers. The pod may then use any card: count it on all
- * cards of its node, as one with a UUID that no card of the node has. */
+/* Reads the annotations of a pod on `node`, after dialect_request. What the limits ask for counts if
+ * it is more, because tenants can edit annotations. -1: they exist and cannot be read, or contradict
+ * the node or the containers. The pod may then use any card: count it on all cards of its node, as
+ * one with a UUID that no card of the node has. */
 int dialect_promise(const struct dialect_pod *pod, struct span node,
                     struct dialect_promise *promise, struct err *err);

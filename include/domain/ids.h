@@ -14,6 +14,7 @@
  *     aliyun.com/gpu-mem     <tag>-<n>   unit n of a card, from 0
  *     aliyun.com/gpu-count   <tag>       the whole card
  *     aliyun.com/gpu-share   <tag>-s<n>  slot n of a card, from 0
+ *     nvidia.com/gpu         <tag>-g<n>  the same, on a node of a dialect (domain/dialect.h)
  *     aliyun.com/gpu-core.percentage   core-<n>   one percent of the compute of some card
  *
  * The tag is a hash of the card's UUID only, so the kubelet's checkpoint names the same
@@ -30,6 +31,7 @@ enum ids_resource {
     IDS_MEM,
     IDS_COUNT,
     IDS_SHARE,
+    IDS_DIALECT,        /* NVIDIA's device plugin has other ids of this resource */
     IDS_CARD_RESOURCES, /* those before have ids that name cards */
     IDS_CORE = IDS_CARD_RESOURCES,
     IDS_RESOURCES
@@ -37,6 +39,10 @@ enum ids_resource {
 const char *ids_resource_name(enum ids_resource r); /* "aliyun.com/gpu-mem", ... */
 /* False: not ours, or its ids name no card. */
 bool ids_resource_read(struct span name, enum ids_resource *r);
+static inline bool ids_are_slots(enum ids_resource r)
+{
+    return r == IDS_SHARE || r == IDS_DIALECT;
+}
 
 enum {
     IDS_TAG = 7,
@@ -56,12 +62,12 @@ struct ids_id {
     int64_t unit; /* or slot; -1: the whole card */
 };
 
-/* Appends the id, of memory or of a whole card; of a slot. */
-void ids_write(struct buf *out, const struct ids_id *id);
-void ids_write_slot(struct buf *out, const struct ids_id *id);
+void ids_write(struct buf *out, enum ids_resource r, const struct ids_id *id);
 /* Parses an id of that resource. False: not one of ours. */
 bool ids_read(enum ids_resource r, struct span text, struct ids_id *id);
-bool ids_is_of_go_plugin(struct span text);
+/* Is it an id of the Go plugin, <UUID>-_-<n>, or of HAMi's, <UUID>-<n>? The containers may be on any
+ * card. */
+bool ids_name_no_card(struct span text);
 
 /* A card and its tag. */
 struct ids_card {

@@ -54,6 +54,8 @@
 
 /* Label or annotation of a template Node, which an autoscaler sends: its cards. */
 #define KEY_CARDS "gpushare.io/cards"
+/* Annotation of a Node, by HAMi: cards that get no new request in its words. */
+#define KEY_HAMI_CORDON "hami.io/device-cordon"
 
 /* Of the device plugin's rejection, in an Event's note and a pod's status.message. */
 #define KEY_NO_PROMISE "has no promised card"
@@ -63,12 +65,18 @@
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"
 #define KEY_UNHEALTHY_DATA      "gpus"
 
+/* ConfigMap of that namespace: HAMi's annotations count on pods bound until its creation. */
+#define KEY_TAKEOVER "gpushare-takeover-hami"
+
 /* Annotation of a pod: how its promise is enforced in its containers. */
 #define KEY_ISOLATION "gpushare/isolation"
 #define KEY_PRELOAD   "LD_PRELOAD" /* variable of the dynamic linker */
 
 /* Label of a node: its containers get CGPU_DISABLE=true. */
 #define KEY_CGPU_DISABLE "cgpu.disable.isolation"
+
+/* Label of a node: what nvidia.com/gpu means there, whatever --requests-of says: hami or none. */
+#define KEY_DIALECT "gpushare/dialect"
 
 /* Annotation of a mirror pod: the API object of a static pod. */
 #define KEY_MIRROR "kubernetes.io/config.mirror"

@@ -14,8 +14,9 @@ struct lease {
     int64_t duration_s;     /* spec.leaseDurationSeconds */
     struct span renew_time; /* raw: compared, never parsed */
     struct span acquire_time;
-    int64_t transitions;
-    struct span node; /* the Node that owns it; empty: none */
+    int64_t transitions;   /* lease_write: -1: unchanged */
+    struct span node;      /* the Node that owns it; empty: none */
+    struct span owner_uid; /* for lease_write: of the Node of its name; never read */
 };
 
 void lease_read(struct jread *j, struct arena *a, struct lease *lease);

@@ -9,8 +9,9 @@
 #include "domain/lease.h"
 #include "domain/node.h"
 #include "domain/promise.h"
+#include "domain/quota.h"
 #include "domain/request.h"
-#include "domain/request_mix.h"
+#include "domain/requests.h"
 #include "domain/scv.h"
 
 /*
@@ -19,7 +20,7 @@
  * without one claim no compute.
  *
  * It is a function of the current objects, whatever their order of arrival; only the
- * request mix (domain/request_mix.h) also remembers deleted pods. Derived values (a card's free
+ * request mix (domain/requests.h) also remembers deleted pods. Derived values (a card's free
  * memory, a node's best card) are updated on every write, so reads are cheap. Calls,
  * timeouts and leader election belong to core. The ledger is not locked.
  *
@@ -59,12 +60,13 @@ struct ledger_settings {
     bool require_node; /* an Scv without a Node belongs to a deleted node; false: Nodes
                           are not watched */
     bool clock_exact, number_shares, ignore_links; /* of struct request_rules */
+    const struct dialect *dialect;
 };
 
 static inline struct request_rules ledger_rules(const struct ledger_settings *s)
 {
     return (struct request_rules){s->unit_mib, s->clock_exact, s->number_shares,
-                                  s->ignore_links};
+                                  s->ignore_links, s->dialect};
 }
 
 /* May a card get new pods, and if not, why? */
@@ -105,7 +107,8 @@ struct card {
     /* More memory or compute is promised than it has, without pods that have no card and have
      * not started. */
     bool overcommitted;
-    bool use_known;            /* whose memory is used is measured, not estimated */
+    bool use_known; /* whose memory is used is measured, not estimated */
+    bool cordoned;  /* by hami.io/device-cordon: no request in a dialect gets it */
     uint16_t compute_promised; /* percent of its compute; saturated */
     uint16_t compute_reserved;
     int32_t slots_left;  /* neither promised nor reserved; below 0: too many are */
@@ -165,6 +168,7 @@ struct ledger_node {
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
     bool changed : 1;       /* for ledger_next_changed */
+    enum scv_dialect dialect : 2; /* of its Scv; OTHER: or that is missing or damaged */
     uint8_t n_cards;
     uint8_t free_cards; /* healthy and completely free, without instances */
     uint8_t
@@ -205,8 +209,9 @@ _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
 /* Part of a promise: memory on one card. */
 struct ledger_share {
     int32_t card;
-    int8_t on;   /* position of the card where it counts on its node; -1: missing */
-    int64_t mib; /* in the unit of the ledger */
+    int8_t on; /* position of the card where it counts on its node; -1: missing */
+    uint8_t percent, core; /* taken over, whose card is -1: as in struct promise_share */
+    int64_t mib;           /* in the unit of the ledger */
     /* As in the annotations (promise_unit_mib). */
     int32_t unit_mib, card_units;
     struct span uuid; /* empty: unknown */
@@ -244,7 +249,9 @@ struct ledger_pod {
     struct span uid, ns, name;
     /* Of GPUs; shared by the pods that make an equal request. Bound: what the pod counts
      * for, see domain/promise.h. */
-    const struct request *request;
+    const struct request *request; /* of a placed pod: what it means on its node */
+    const struct request
+        *asks; /* what it means on each node: its own, or that of request_on */
     /* Why the request is invalid; NULL: it is valid. A pending pod then has kind NONE. */
     const char *invalid_reason;
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
@@ -310,15 +317,6 @@ static inline const struct card *ledger_share_card(const struct ledger_node *nod
 {
     return share->on < 0 ? NULL : &node->cards[share->on];
 }
-
-/* Pending pods with equal requests and priorities: filter answers them alike, but those that
- * are nominated or have a reservation. */
-struct ledger_class {
-    uint64_t id; /* never reused; the position in the array changes */
-    int32_t priority;
-    struct request request; /* without parts */
-    size_t pods, members;   /* members: those in a gang */
-};
 
 struct ledger;
 
@@ -498,6 +496,13 @@ static inline uint64_t ledger_all_cards(const struct ledger_node *node)
                                          : UINT64_MAX;
 }
 
+/* The ResourceQuotas, for which the ledger counts what pods use by promises and reservations. The
+ * caller adds and deletes the objects. */
+struct quotas *ledger_quotas(struct ledger *l);
+/* What shares count for in a quota, of a pod or a reservation. */
+struct quota_amounts ledger_quota_amounts(const struct request *request,
+                                          const struct ledger_share *shares, uint32_t n);
+
 /* Reading. */
 /* Does the node have an object of that kind? */
 bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind);
@@ -524,10 +529,8 @@ struct ledger_totals ledger_totals(const struct ledger *l);
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The pod that has been pending for longest; the next one is its `prev`. */
 struct ledger_pod *ledger_last_pending(const struct ledger *l);
-/* The classes of pending pods; `n` gets their number. */
-const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
-/* The request mix of all pods so far. */
-const struct request_mix *ledger_mix(const struct ledger *l);
+/* The classes of pending pods, the request mix of all pods so far, and the kinds of cards. */
+const struct requests *ledger_requests(const struct ledger *l);
 /* All pods, pending ones first. A pod may be removed after its next one is known. */
 struct ledger_pod *ledger_first_pod(const struct ledger *l);
 struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_pod *pod);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/jread.h"
+#include "base/jwrite.h"
 
 /*
  * The metadata of all Kubernetes objects.
@@ -19,10 +20,16 @@ struct object_meta {
     bool deleting;                      /* has a deletionTimestamp */
 };
 
-/* A label or annotation to extract, or the name of an owner of that kind. *out is
- * unchanged if it is absent. */
+/* A label or annotation to extract; the name or the UID of an owner of that kind; or the kind
+ * of an owner of another one. *out is unchanged if it is absent. */
 struct object_field {
-    enum object_map { OBJECT_LABEL, OBJECT_ANNOTATION, OBJECT_OWNER } map;
+    enum object_map {
+        OBJECT_LABEL,
+        OBJECT_ANNOTATION,
+        OBJECT_OWNER,
+        OBJECT_OWNER_UID,
+        OBJECT_OTHER_OWNER
+    } map;
     struct span key;
     struct span *out;
 };
@@ -34,6 +41,10 @@ bool object_version_is_older(struct span version, struct span than);
 /* Reads the value of "metadata". */
 void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta,
                       const struct object_field *fields, size_t n);
+
+/* Appends the member ownerReferences: the Node with this name and UID owns the object, for
+ * garbage collection. */
+void object_write_owner(struct jwrite *w, struct span node, struct span uid);
 
 /* Is it valid as an object name: 1 to 253 bytes, no control character, space, quote, slash
  * or backslash? (The API server is stricter; this keeps a name from being misread in a

@@ -47,6 +47,15 @@ struct container_sum {
 void container_sum_add(struct container_sum *sum, enum container_role role,
                        int64_t amount);
 
+/* What a pod can ask for, in any words (domain/request.h, domain/dialect.h). */
+enum request_placement { PLACE_BINPACK, PLACE_SPREAD };
+
+enum {
+    REQUEST_MAX_CARDS = 64,   /* per pod */
+    REQUEST_MAX_MODELS = 256, /* bytes of the annotation */
+    REQUEST_CORE = 100,       /* percent: the compute of a card */
+};
+
 /*
  * A pod: the fields that GPU scheduling needs. domain/request.h and domain/promise.h
  * interpret its limits and annotations.
@@ -93,10 +102,13 @@ struct pod_gang {
 
 struct pod {
     struct object_meta meta;
+    struct span object;         /* its JSON */
     struct span node;           /* spec.nodeName; empty: not bound */
     struct span nominated_node; /* status.nominatedNodeName */
     struct span scheduler;      /* spec.schedulerName */
     enum pod_phase phase;
+    int64_t
+        bound_s; /* when it was bound, since 1970: its condition PodScheduled; 0: unknown */
     int64_t priority;
     struct resources requests; /* of CPU and memory, as kube-scheduler counts them */
 

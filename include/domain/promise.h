@@ -25,13 +25,20 @@
  *
  * promise_of_bound has them as a request with `slots` > 0. The part of a container, also of a plain
  * init container, is mib_per_card / slots on each card.
+ *
+ * A pod that HAMi has bound is taken over: its annotations hami.io/vgpu-... are its promise
+ * (dialect_promise), and ours, which a bind by us has written, count alone if there are both. We
+ * never write HAMi's.
  */
 
 struct promise_share {
-    int32_t card;       /* index */
+    int32_t card;       /* index; -1: taken over, which names a UUID alone */
     int64_t units;      /* of gpu-mem on that card; -1: not in the annotations */
     int64_t card_units; /* size of the card; 0: not in the annotations */
     struct span uuid;   /* of the card; empty: unknown */
+    /* Taken over: MiB, but at least `percent` of the card; percent of its compute. */
+    int64_t mib;
+    uint8_t percent, core;
 };
 
 struct promise {
@@ -45,12 +52,21 @@ struct promise {
      * gpushare/memory, because these can be edited, and units of labels are rounded up. */
     bool whole;       /* whole cards */
     int64_t card_mib; /* MiB of each card; -1: unknown, or of another pod */
+    bool taken_over;  /* from HAMi; without shares, its cards are unknown */
+    uint32_t slots;   /* ... at most, of a card */
 };
 
 /* Reads the annotations. False when they name no card: none, or damaged ones. If the
  * allocation and the index annotation disagree, the cards of both count: rather too much
  * than too little. */
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise);
+
+/* The promise of a bound pod that HAMi's words `d` alone explain: its limits, or a limit of nvidia.com/gpu
+ * and HAMi's annotations. False: it has a promise or limits of ours, or asks for nothing in these
+ * words. `counts` false: its annotations are ignored. -1 in *bad, with the reason: they cannot be
+ * read. */
+bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts,
+                     struct arena *a, struct promise *promise, int *bad, struct err *err);
 
 /* The part of one container, by its index in the allocation annotation. False if the
  * annotation lacks it or is damaged. */
@@ -103,6 +119,10 @@ void promise_write(struct buf *out, const struct promise *promise,
  *   one of them lowers nothing. Without a valid record, and beside a limit of gpu-mem, all of each
  *   card that the annotations name, and without such a card, what the annotation gpushare/memory asks
  *   for; if that is invalid, all of each card.
+ * - Taken over: what the annotations say of each card, or its limits if these ask for more. All of the
+ *   compute of a card is all of the card, as HAMi gives it to no other pod then.
+ * - In a dialect (rules->dialect): what nvidia.com/gpu is on other nodes, and `hami` with the record of
+ *   the bind as above, or with what the limits ask for, which cannot be edited.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 

@@ -70,6 +70,10 @@ static inline bool limits_any(const struct limits *l)
  * not request more than the limit.
  *
  * Limits of several containers add up as in Kubernetes (limits_of).
+ *
+ * With rules->dialect, a pod with limits of that system (domain/dialect.h) asks for what its table
+ * says, on nodes of that dialect. nvidia.com/gpu alone has a meaning on other nodes, too, so such a
+ * pod has two requests: request_on chooses. Once it is bound it has one promise.
  */
 
 enum request_kind {
@@ -79,14 +83,6 @@ enum request_kind {
     REQUEST_DEVICES, /* nvidia.com/gpu: the kubelet chooses the cards */
 };
 
-enum request_placement { PLACE_BINPACK, PLACE_SPREAD };
-
-enum {
-    REQUEST_MAX_CARDS = 64,   /* per pod */
-    REQUEST_MAX_MODELS = 256, /* bytes of the annotation */
-    REQUEST_CORE = 100,       /* percent: the compute of a card */
-};
-
 /* How to interpret requests; options of the extender. */
 struct request_rules {
     int64_t unit_mib;   /* of aliyun.com/gpu-mem */
@@ -94,12 +90,18 @@ struct request_rules {
     bool number_shares; /* scv/number without scv/memory: so many healthy cards without
                            a reservation, as for Yoda; else whole cards */
     bool ignore_links;  /* as if each pod had gpushare/topology: none */
+    const struct dialect *dialect; /* read as well; NULL: none */
 };
 
-/* The part of an app container or sidecar, for the allocation annotation. */
+/* The part of an app container or sidecar, for the allocation annotation. A request in a dialect has
+ * parts of plain init containers, too, which that annotation lacks. */
 struct request_part {
     uint32_t index;
-    int64_t amount;   /* units of memory (of slots: MiB), or cards */
+    uint8_t role; /* enum container_role */
+    uint8_t
+        percent; /* in a dialect: of what a card can promise, until request_settle; 0: MiB */
+    int64_t
+        amount; /* units of memory (of slots: MiB), or cards; in a dialect MiB of each card */
     struct span name; /* of the container; lives as long as the part */
 };
 
@@ -109,18 +111,24 @@ struct card_kind {
     struct span profile; /* of an instance of a card in MIG mode; empty: a full card */
     struct scv_spec spec;
     int64_t total_mib; /* that can be promised */
-    uint8_t id; /* in struct request_mix; 0: one of those that it does not distinguish */
+    int64_t kept_mib;  /* by the driver, beside the total */
+    uint8_t id; /* in struct requests; 0: one of those that it does not distinguish */
 };
 static const struct card_kind card_kind_unknown;
 
 /* Without padding: requests are compared byte by byte, so no comparison can forget a member. */
 struct request {
-    enum request_kind kind;
+    enum request_kind kind : 16;
+    /* For nodes of that dialect only. Until request_settle, `units` are 0 and the parts say what it
+     * takes of a card; `percent` and mib_per_card are for display. Kind NONE: it is invalid there,
+     * and `words` say why. */
+    enum scv_dialect dialect : 16;
     enum request_placement placement;
     uint32_t cards;   /* different cards, at least 1 unless NONE */
     uint32_t devices; /* of nvidia.com/gpu beside another kind: only in a bound pod whose
                          request is invalid */
-    uint32_t slots;   /* MEMORY by gpu-share: on each card; 0: by gpu-mem or labels */
+    uint32_t
+        slots; /* MEMORY by gpu-share or in a dialect: on each card; 0: by gpu-mem or labels */
     /* MEMORY of slots: of what a card can promise, until request_settle; all cards have one size.
      * Then units, mib_per_card and the parts are 0. 0: in MiB. */
     uint32_t percent;
@@ -141,12 +149,22 @@ struct request {
     size_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */
+    struct span rules, words;   /* in a dialect: of request_rules_accept; dialect_write */
     struct request_part *parts; /* app containers and sidecars with a limit */
+    const struct request
+        *hami; /* on nodes of that dialect; NULL: the same. It has none itself */
 };
 _Static_assert(sizeof(struct request) == 6 * sizeof(uint32_t) + 8 + 3 * sizeof(int64_t) +
-                                             sizeof(size_t) + sizeof(struct span) +
-                                             sizeof(void *),
+                                             sizeof(size_t) + 3 * sizeof(struct span) +
+                                             2 * sizeof(void *),
                "padding, which comparisons would read");
+
+/* The request of a pod on a node of that dialect. */
+static inline const struct request *request_on(const struct request *r,
+                                               enum scv_dialect dialect)
+{
+    return r->hami && dialect != SCV_DIALECT_NONE ? r->hami : r;
+}
 
 /* Computes the request. -1 when it is invalid; the message is for the pod's owner. `parts`
  * and `models` are in the arena. What a pod that is not bound says of its isolation and of its
@@ -172,6 +190,10 @@ static inline uint32_t request_full_core(const struct request *r)
     return all < REQUEST_CORE ? all : REQUEST_CORE;
 }
 
+/* Do the annotations of a request in a dialect accept a card of that model, of that UUID? NULL: any. */
+bool request_rules_accept(const struct request *r, const struct span *model,
+                          const struct span *uuid);
+
 /* Does the list of models, which is not empty, name this one? */
 bool request_names_model(const struct request *r, struct span model);
 
@@ -189,6 +211,8 @@ static inline bool request_accepts_card(const struct request *r,
     if (r->clock_mhz &&
         (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
         return false;
+    if (r->rules.n && !request_rules_accept(r, &kind->model, NULL))
+        return false;
     if (kind->profile.n)
         return request_accepts_instance(r, kind);
     return !r->models.n || request_names_model(r, kind->model);
@@ -197,48 +221,79 @@ static inline bool request_accepts_card(const struct request *r,
 /* Does it set a condition, so that it does not accept a card of which nothing is known? */
 static inline bool request_is_selective(const struct request *r)
 {
-    return !request_accepts_card(r, &card_kind_unknown);
+    return r->rules.n || !request_accepts_card(r, &card_kind_unknown);
 }
 
 /* The request without these conditions. */
 static inline struct request request_of_any_card(const struct request *r)
 {
     struct request any = *r;
-    any.models = (struct span){0};
+    any.models = any.rules = (struct span){0};
     any.clock_mhz = 0;
     return any;
 }
 
-/* MiB that it takes of a card that can promise total_mib; of whole cards the size that it asks for
- * at least. */
-static inline int64_t request_mib(const struct request *r, int64_t total_mib)
+/* request_mib of one in a dialect that is not settled. */
+int64_t request_mib_of_parts(const struct request *r, int64_t total_mib,
+                             int64_t kept_mib);
+
+static inline bool request_is_unsettled(const struct request *r)
 {
-    return r->percent ? total_mib * r->percent / 100 : r->mib_per_card;
+    return r->dialect && !r->units;
 }
 
-/* Makes a request of slots one of so many MiB on each card, which changes the parts in place. */
-void request_settle(struct request *r, int64_t mib);
+/* MiB that it takes of a card that can promise total_mib, where the driver keeps kept_mib more; of
+ * whole cards the size that it asks for at least. */
+static inline int64_t request_mib(const struct request *r, int64_t total_mib,
+                                  int64_t kept_mib)
+{
+    return request_is_unsettled(r) ? request_mib_of_parts(r, total_mib, kept_mib)
+           : r->percent            ? total_mib * r->percent / 100
+                                   : r->mib_per_card;
+}
+
+/* Makes a request of slots or in a dialect one of so many MiB on each card, which changes the parts in
+ * place. A card can promise total_mib. */
+void request_settle(struct request *r, int64_t mib, int64_t total_mib);
 
 /* MiB that it takes of a card of that kind; of whole cards the size that it asks for at least.
  * -1: it does not accept the card. */
 int64_t request_amount(const struct request *r, const struct card_kind *kind);
 
-/* Does it fit every node, because it needs nothing of ours? */
-static inline bool request_fits_anywhere(const struct request *r)
+/* Does it need nothing of ours, on a node where it has this meaning? */
+static inline bool request_needs_nothing(const struct request *r)
 {
-    return r->kind == REQUEST_NONE || (r->kind == REQUEST_DEVICES &&
-                                       !request_is_selective(r) && r->mib_per_card == 0);
+    return (r->kind == REQUEST_NONE && !r->dialect) ||
+           (r->kind == REQUEST_DEVICES && !request_is_selective(r) &&
+            r->mib_per_card == 0);
 }
 
-/* The request without its parts. */
+/* Does it fit every node? */
+static inline bool request_fits_anywhere(const struct request *r)
+{
+    return request_needs_nothing(r) && !r->hami;
+}
+
+/* Are cards of ours for it, on some nodes? */
+static inline bool request_takes_cards(const struct request *r)
+{
+    return r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS ||
+           (r->hami && r->hami->kind != REQUEST_NONE);
+}
+
+/* The request without its parts, unless these are what it asks for. */
 static inline struct request request_without_parts(const struct request *r)
 {
     struct request whole = *r;
+    if (r->dialect)
+        return whole;
     whole.parts = NULL;
     whole.n_parts = 0;
     return whole;
 }
-/* Are the requests the same, apart from their parts? */
+/* The same, with copies of its texts and of what remains of the parts. */
+struct request request_copy_without_parts(const struct request *r, struct arena *a);
+/* Are the requests the same, apart from these parts? */
 bool request_equal(const struct request *a, const struct request *b);
 
 /* A short form for messages: "8 GiB", "8 GiB on 2 cards", "2 whole cards". */

@@ -30,6 +30,12 @@ enum {
     SCV_ISOLATION_KNOWN = 8,   /* the object has the list, which may be empty */
 };
 
+/* What nvidia.com/gpu is on a node: a device of NVIDIA's plugin, or a word in the requests of another
+ * system (domain/dialect.h), for which our device plugin serves it. OTHER: a system that this version
+ * does not know, or that cannot be read, so that nobody knows what a request means there. */
+enum scv_dialect { SCV_DIALECT_NONE, SCV_DIALECT_HAMI, SCV_DIALECT_OTHER };
+enum scv_dialect scv_dialect_of(struct span word); /* empty: NONE */
+
 /* Properties of a card. 0: unknown, because the SCV daemon omits zeros. Without padding:
  * compared byte by byte. */
 struct scv_spec {
@@ -134,15 +140,17 @@ struct scv {
     bool
         links_unordered; /* cardList is not by rising id, so the rows are of other cards */
     bool has_update_time;
-    int64_t update_time;   /* seconds since 1970: when the values were read */
-    struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */
+    int64_t update_time; /* seconds since 1970: when the values were read */
+    struct scv_held
+        *held; /* scv_read: only what is held through nvidia.com/... of other plugins */
     size_t n_held;
     /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
     struct scv_assignment *assignments;
     size_t n_assignments;
     struct scv_pod_use *uses; /* of podList and processList; the first SCV_MAX_HELD */
     size_t n_uses;
-    uint8_t isolation; /* bits; 0: the Scv has no such list */
+    uint8_t isolation;   /* bits; 0: the Scv has no such list */
+    struct span dialect; /* "hami", or a word of a later version; empty: none */
 
     /* Not set by scv_read. */
     struct scv_process *processes;

@@ -9,6 +9,9 @@
  * Lease and the Scv: domain.)
  */
 
+/* Appends `text`, and the value as a JSON string. */
+void body_member(struct buf *out, const char *text, struct span value);
+
 /* One write with node, annotations and UID: the API server rejects it for another pod of the
  * same name. */
 struct body_binding {

@@ -19,6 +19,7 @@
 
 #define PODRES_LIST "/v1.PodResourcesLister/List"
 #define PODRES_GET  "/v1.PodResourcesLister/Get"
+#define PODRES_ALL  "/v1.PodResourcesLister/GetAllocatableResources"
 
 enum { PODRES_MESSAGE_MAX = 16 << 20 }; /* bytes of an answer */
 
@@ -44,16 +45,28 @@ struct podres_list {
     size_t n;
 };
 
+/* AllocatableResourcesResponse: the healthy devices of each resource; the request is empty. */
+struct podres_allocatable {
+    const struct podres_devices *devices;
+    size_t n;
+};
+
 struct podres_get_request {
     struct span name, ns;
 };
 
 /* Tests speak the kubelet's side with them. */
-extern const struct proto_type podres_list_type, podres_get_request_type, podres_get_type;
+extern const struct proto_type podres_list_type, podres_get_request_type, podres_get_type,
+    podres_allocatable_type;
 
 /* Fills *list; strings and arrays are in the arena. */
 int podresources_client_list(const char *socket, struct arena *a,
                              struct podres_list *list, struct err *err);
+
+/* Fills *all. Success with no devices: the kubelet does not implement it (before Kubernetes 1.23,
+ * where it is disabled). */
+int podresources_client_allocatable(const char *socket, struct arena *a,
+                                    struct podres_allocatable *all, struct err *err);
 
 enum podresources_result {
     PODRESOURCES_FOUND,       /* *pod is filled */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/quantity.h"
-#include "domain/request_mix.h"
+#include "domain/requests.h"
 #include "placement/select.h"
 
 /*
@@ -20,7 +20,7 @@ enum { FRAG_SHIFT = 16 }; /* the measure is in MiB << FRAG_SHIFT */
 struct frag_node {
     int64_t free_mib[SCV_MAX_CARDS];
     uint64_t whole;              /* bit i: of card i */
-    uint8_t kind[SCV_MAX_CARDS]; /* of struct request_mix */
+    uint8_t kind[SCV_MAX_CARDS]; /* of struct requests */
     uint32_t n;
     int64_t cpu_free;
 };
@@ -76,7 +76,7 @@ static inline int64_t frag_clamp(int64_t amount)
  * loss: a GiB of a model that has little left is worth more to the pods that need it than to
  * those that can go elsewhere, and the model that few pods name but that is nearly used up is
  * spared as well. Without shapes that select cards it makes no difference. */
-void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcity);
+void frag_prepare(struct frag *f, const struct requests *mix, bool by_scarcity);
 void frag_fini(struct frag *f);
 /* The measure of the node, in MiB << FRAG_SHIFT. */
 int64_t frag_measure(const struct frag *f, const struct frag_node *node);

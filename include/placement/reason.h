@@ -5,6 +5,74 @@
 
 /* Why a request does not fit on a node, and which node is nearest to fitting. */
 
+/*
+ * One list says what stands between a pending pod and a node: sentences, the page of `explain` and
+ * JSON are made of it.
+ */
+
+enum obstacle_kind {
+    OBSTACLE_NONE,
+    /* Of the node, for which kube-scheduler does not ask the extender. */
+    OBSTACLE_SELECTOR, /* the pod's nodeSelector or required node affinity */
+    OBSTACLE_TAINTS,   /* the pod does not tolerate them */
+    OBSTACLE_CORDON,
+    /* Of the node, for the request of GPUs: only the first of these. */
+    OBSTACLE_NODE,    /* it takes no pods: see enum node_state */
+    OBSTACLE_DIALECT, /* another one, or the request is invalid there */
+    OBSTACLE_MODE,
+    OBSTACLE_ISOLATION,
+    OBSTACLE_NO_SCV, /* models and clocks are unknown */
+    OBSTACLE_NO_LINKS,
+    OBSTACLE_NO_COMPUTE,
+    OBSTACLE_NO_SLOTS,
+    OBSTACLE_NOMINATED, /* room is kept for nominated pods */
+    OBSTACLE_LINKS,     /* cards, of which too few are connected as demanded */
+    OBSTACLE_CARDS,     /* cards that take their part: needed, and there */
+    /* Of the node, for the rest of the pod. */
+    OBSTACLE_OFFER,       /* no device plugin offers the resource */
+    OBSTACLE_CPU,         /* thousandths of a core */
+    OBSTACLE_NODE_MEMORY, /* bytes */
+    OBSTACLE_PODS,        /* pods with this one, and slots */
+    /* Of a card: only the first of these. */
+    OBSTACLE_MODEL,     /* request_accepts_card */
+    OBSTACLE_SIZE,      /* MiB */
+    OBSTACLE_UNHEALTHY, /* of enum card_state */
+    OBSTACLE_LISTED,
+    OBSTACLE_HELD,
+    OBSTACLE_DUPLICATE,
+    OBSTACLE_WHOLE,  /* promised as a whole card */
+    OBSTACLE_MEMORY, /* MiB that are free */
+    OBSTACLE_SLOTS,
+    OBSTACLE_COMPUTE, /* percent */
+    OBSTACLE_SHARED,  /* MiB: the whole card is needed, and so much of it is free */
+    OBSTACLES
+};
+
+struct obstacle {
+    const struct card *card; /* NULL: of the node */
+    enum obstacle_kind kind;
+    int64_t needed, there; /* without amounts 1 and 0 */
+};
+
+struct reason_ask {
+    struct select_pod pod;
+    /* SELECTOR or TAINTS: the pod's own terms exclude the node. */
+    enum obstacle_kind terms;
+    bool tolerates; /* cordoned nodes, or kube-scheduler offers the node */
+    const struct resources *requests; /* of the pod; NULL: unknown */
+};
+
+enum { OBSTACLES_MAX = SCV_MAX_CARDS + 8 };
+/* Lists what stands in the way: of the node, then of each card that cannot take its part, by
+ * index. None of the node: the pod fits there. */
+size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
+                   struct obstacle list[OBSTACLES_MAX]);
+/* "memory", "taints": as in JSON. */
+const char *reason_word(enum obstacle_kind kind);
+/* Appends the obstacles of the node as one sentence; nothing if the pod fits. */
+void reason_write(struct buf *out, const struct ledger_node *node,
+                  const struct request *request, const struct obstacle *list, size_t n);
+
 /* The reason for a node without heartbeat begins with this text; "N s" follows. */
 #define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 
@@ -13,7 +81,7 @@
  * for all nodes. */
 struct prepared_reason {
     const struct request *request; /* borrowed */
-    char need[512];
+    char need[1024];
     size_t need_n;
     size_t
         plain_n; /* with what follows in the most frequent reason, of memory alone; or 0 */
@@ -27,9 +95,9 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *r,
 /* The same for a single node. */
 void reason_add(struct buf *out, const struct ledger_node *node,
                 const struct request *request, enum fit alone);
-/* The reason that belongs to select_fit_schedulable; empty if the request fits. */
-void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
-                            const struct select_pod *pod);
+
+/* Appends why the node takes no pods at all; nothing if it takes some. */
+void reason_add_unusable(struct buf *out, const struct ledger_node *node);
 
 /* Appends the holder of the node's Lease if that is not scv-agent, and what to do; else
  * nothing. Follows other text of the reason. */
@@ -50,10 +118,11 @@ enum reason_class {
     REASON_COMPUTE,         /* memory is free, but too little compute beside it */
     REASON_LINKS,     /* cards suit, but are not connected as gpushare/min-link says */
     REASON_ISOLATION, /* the node cannot enforce what gpushare/isolation says */
+    REASON_QUOTA,     /* a ResourceQuota of the pod's namespace; or these are not known */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);
-/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE on. `node` NULL: the node
+/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE to REASON_ISOLATION. `node` NULL: the node
  * is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,
                                   const struct request *request, enum fit alone);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "domain/ledger.h"
-#include "domain/request_mix.h"
+#include "domain/requests.h"
 #include "placement/fragmentation.h"
 
 /*
@@ -82,7 +82,7 @@ struct score_run {
 };
 /* `n`: number of all nodes, at most. `mix` is read during the call only. */
 void score_begin(struct score_run *run, enum score_policy policy,
-                 const struct score_pod *pod, const struct request_mix *mix,
+                 const struct score_pod *pod, const struct requests *mix,
                  struct score_scratch *scratch, size_t n);
 /* Visits nodes[0..n), which are the nodes from `at` on; NULL: an unknown one. */
 void score_visit(struct score_run *run, size_t at, const struct ledger_node *const *nodes,
@@ -104,5 +104,5 @@ size_t score_best(const struct score_run *run, size_t n, score_name name, const 
  * gets 0. All nodes get 0 if the pod requests no GPU (under fgd: and CPU is unknown).
  * Under scv and fgd, exactly the best nodes get SCORE_MAX. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct request_mix *mix, const struct ledger_node *const *nodes,
+                 const struct requests *mix, const struct ledger_node *const *nodes,
                  size_t n, struct score_scratch *scratch, int *points);

@@ -14,6 +14,9 @@
  * condition on the node belongs into node_fits there, and into select_least_mib. A reason why a
  * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
  *
+ * A request in a dialect has another meaning on nodes of that dialect: all functions here take the
+ * request of the pod, and apply request_on, unless they say otherwise.
+ *
  * A set of cards is a uint64_t: bit i is node->cards[i]. A request gets cards that fit, in the
  * order of the pod's policy:
  *   binpack  least free memory first (keeps large free blocks)
@@ -29,6 +32,7 @@ enum fit {
     FIT_YES,
     FIT_LATER, /* not now: memory is taken, a card is unhealthy, an object is missing */
     FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode or isolation */
+    FIT_ASK, /* of select_fit_one: ask select_fit_pod */
 };
 
 #define SELECT_ALL_CARDS UINT64_MAX
@@ -109,10 +113,6 @@ void select_take_nominated(struct select_view *view, const struct select_view *l
 enum fit select_fit(const struct ledger_node *node, const struct request *request);
 /* The same of the view SELECT_ALL. */
 enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod);
-/* select_fit_pod, for callers other than filter: kube-scheduler removes a cordoned node before
- * filter, so a cordoned node is FIT_LATER at best. */
-enum fit select_fit_schedulable(const struct ledger_node *node,
-                                const struct select_pod *pod);
 /* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
  * of lower priority, or for such nominated ones? */
 bool select_takes(const struct ledger_node *node, const struct select_pod *pod);
@@ -131,19 +131,19 @@ struct ledger_reservation *select_reservation_lost(const struct ledger *l,
                                                    const struct ledger_node *node);
 
 /* select_fit_pod for thousands of nodes, by their first cache lines only. FIT_YES, and neither
- * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_NEVER:
- * ask select_fit_pod. `least_mib` is of select_least_mib. */
+ * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_ASK:
+ * select_fit_pod knows. `least_mib` is of select_least_mib. */
 int64_t select_least_mib(const struct request *request);
 static inline enum fit select_fit_one(const struct ledger_node *node, int64_t least_mib)
 {
     if (node->state != NODE_USABLE || node->has_nominated ||
         (node->mode != NODE_ANY && node->mode != NODE_MEMORY))
-        return FIT_NEVER;
+        return FIT_ASK;
     if (node->best_free_mib >= least_mib)
         return FIT_YES;
     return node->best_total_mib >= least_mib && node->all_available && !node->has_reserved
                ? FIT_LATER
-               : FIT_NEVER;
+               : FIT_ASK;
 }
 
 /* Do the rows and sums of a node decide which of its cards can take the request, without the
@@ -154,14 +154,25 @@ bool select_by_rows(const struct request *request);
 bool select_rows(const struct ledger_node *node, const struct request *request,
                  uint64_t *chosen);
 
-/* Has the card the model and clock that the request names? */
+/* Has the card the UUID that the request names? */
+bool select_uuid_suits(const struct card *card, const struct request *request);
+/* Has the card the model, clock and UUID that the request names? */
 static inline bool select_card_suits(const struct card *card,
                                      const struct request *request)
 {
-    return MUTANT(model_ignored) || request_accepts_card(request, card->kind);
+    return MUTANT(model_ignored) ||
+           (request_accepts_card(request, card->kind) &&
+            (!request->rules.n || select_uuid_suits(card, request)));
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);
+/* Has the node the dialect of the request, which is valid there? `request`: of request_on. */
+static inline bool select_dialect_allows(const struct ledger_node *node,
+                                         const struct request *request)
+{
+    return !request->dialect ||
+           (request->dialect == node->dialect && request->kind != REQUEST_NONE);
+}
 /* Does the node's label gpushare/mode allow the request? */
 bool select_mode_allows(const struct ledger_node *node, const struct request *request);
 /* Can the node hold the pod to the memory that it requests, as its gpushare/isolation says? */

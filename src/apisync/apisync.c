@@ -17,7 +17,7 @@
 
 /* Pods in a terminal phase hold no cards and are excluded; a pod that enters one is
  * DELETED in the watch. */
-static const char *const paths[CORE_KINDS] = {
+static const char *const paths[CORE_ALL_KINDS] = {
     [CORE_NODES] = "/api/v1/nodes?",
     [CORE_PODS] = "/api/v1/pods?fieldSelector="
                   "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&",
@@ -25,6 +25,7 @@ static const char *const paths[CORE_KINDS] = {
     [CORE_LEASES] =
         "/apis/coordination.k8s.io/v1/namespaces/" KEY_LEASE_NAMESPACE "/leases?",
     [CORE_CONFIGMAPS] = "/api/v1/namespaces/" KEY_UNHEALTHY_NAMESPACE "/configmaps?",
+    [CORE_QUOTAS] = "/api/v1/resourcequotas?",
 };
 
 void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
@@ -176,14 +177,27 @@ static void read_configmap(struct apisync *s, struct jread *j, bool gone)
     deliver(s, (struct core_input){.unhealthy = &u}, &u.meta, gone);
 }
 
+static void read_quota(struct apisync *s, struct jread *j, bool gone)
+{
+    struct quota quota;
+    quota_read(j, &s->in.arena, &quota);
+    int rc = check(s, j, &quota.meta);
+    if (rc)
+        quota.hard = SPAN(""); /* it cannot be read */
+    if (rc >= 0 && object_is_name(quota.meta.name) && quota.meta.ns.n)
+        deliver(s, (struct core_input){.quota = &quota}, &quota.meta, gone);
+}
+
 static void read_object(void *ctx, struct jread *j, bool gone)
 {
-    static void (*const readers[CORE_KINDS])(struct apisync *, struct jread *, bool) = {
+    static void (*const readers[CORE_ALL_KINDS])(struct apisync *, struct jread *,
+                                                 bool) = {
         [CORE_NODES] = read_node,
         [CORE_PODS] = read_pod,
         [CORE_SCVS] = read_scv,
         [CORE_LEASES] = read_lease,
         [CORE_CONFIGMAPS] = read_configmap,
+        [CORE_QUOTAS] = read_quota,
     };
     struct apisync *s = ctx;
     readers[s->kind](s, j, gone);
@@ -239,7 +253,7 @@ void apisync_streams_start(struct list_watch_loop *loop, const struct core_outpu
 
 void apisync_streams_fini(struct apisync_streams *streams)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++)
+    for (int kind = 0; kind < CORE_ALL_KINDS; kind++)
         apisync_fini(&streams->kinds[kind]);
 }
 

@@ -99,6 +99,12 @@ int file_open_inside(int root, const char *path, int flags)
     return (int)fd;
 }
 
+void file_cleanup_folder(DIR **folder)
+{
+    if (*folder)
+        closedir(*folder);
+}
+
 void file_raise_limit(void)
 {
     enum { ENOUGH = 65536 };

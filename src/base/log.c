@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,6 +20,7 @@ enum {
     FLUSH_MS = 1000,
     TICK_MS = 2,
     AGAIN_MS = 1000,
+    REST_MS = 10, /* lines of that time are written together */
 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -104,11 +106,13 @@ static bool write_line(struct span line)
     return true;
 }
 
-/* One write per line, so that the lines of several processes do not interleave. */
+/* Whole lines in each write, which a pipe does not split, so that the lines of several processes do
+ * not interleave. A longer line is a write of its own. */
 static void write_lines(struct span lines)
 {
     while (lines.n) {
-        const char *end = memchr(lines.p, '\n', lines.n);
+        size_t most = lines.n < PIPE_BUF ? lines.n : PIPE_BUF;
+        const char *end = memrchr(lines.p, '\n', most) ?: memchr(lines.p, '\n', lines.n);
         size_t n = end ? (size_t)(end - lines.p) + 1 : lines.n;
         if (!write_line((struct span){lines.p, n}))
             return;
@@ -148,6 +152,7 @@ static void *log_queue_main(void *arg)
         take_lines(q, &lines);
         write_lines(buf_span(&lines));
         buf_clear(&lines);
+        clock_sleep_ms(REST_MS); /* nobody has to wake the thread */
     }
     return NULL;
 }

@@ -2,7 +2,6 @@
 #include "base/prom.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -175,14 +174,13 @@ static void memory_and_start(struct buf *out)
 
 static void descriptors(struct buf *out)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    cleanup_folder DIR *dir = opendir("/proc/self/fd");
     int64_t n = -1; /* the descriptor of opendir */
     struct rlimit limit = {0};
     if (!dir)
         return;
     for (const struct dirent *e; (e = readdir(dir));)
         n += e->d_name[0] != '.';
-    closedir(dir);
     getrlimit(RLIMIT_NOFILE, &limit);
     prom_one(out, "process_open_fds", "Number of open file descriptors.", n);
     prom_one(out, "process_max_fds", "Maximum number of open file descriptors.",

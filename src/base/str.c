@@ -29,6 +29,12 @@ bool span_eq_nocase(struct span a, struct span b)
     return true;
 }
 
+bool span_ends(struct span s, struct span suffix)
+{
+    return s.n >= suffix.n &&
+           span_eq((struct span){s.p + s.n - suffix.n, suffix.n}, suffix);
+}
+
 bool span_starts(struct span s, struct span prefix)
 {
     return s.n >= prefix.n && span_eq((struct span){s.p, prefix.n}, prefix);

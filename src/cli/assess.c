@@ -57,19 +57,9 @@ struct assess {
     size_t n_hosts, n_holders;
 };
 
-static const json_t *at(const json_t *o, const char *first, const char *second)
-{
-    return json_object_get(json_object_get(o, first), second);
-}
-
 static int64_t bounded(int64_t n)
 {
     return n < 0 ? 0 : n < MIB_MAX ? n : MIB_MAX;
-}
-
-static int64_t number(const json_t *o, const char *key)
-{
-    return json_integer_value(json_object_get(o, key));
 }
 
 /* -- what pods used -- */
@@ -79,9 +69,9 @@ static int64_t used(json_t *by_pod, struct span ns, struct span pod, int64_t mib
 {
     cleanup_buf struct buf key = {0};
     buf_printf(&key, "%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(pod));
-    if (mib > number(by_pod, key.p))
+    if (mib > session_number(by_pod, key.p))
         json_object_set_new(by_pod, key.p, json_integer(mib));
-    return number(by_pod, key.p);
+    return session_number(by_pod, key.p);
 }
 
 /* Bytes that each pod used at most on one card in a week, with the label `of` if all pods of the
@@ -164,7 +154,7 @@ static void read_scv(struct assess *a, json_t *o)
     if (!name.n || json_object_get(a->scvs, name.p))
         return;
     json_object_set(a->scvs, name.p, o);
-    json_array_foreach(a->answered ? NULL : at(o, "status", "podList"), i, held)
+    json_array_foreach(a->answered ? NULL : session_at(o, "status", "podList"), i, held)
     {
         json_array_foreach(json_object_get(held, "usage"), k, use)
         {
@@ -188,7 +178,7 @@ static void count(struct assess *a, const struct host *h, const char *key, int64
                         "cardsNeeded", 0, "pods", 0, "podsThatCouldShare", 0);
         json_object_setn_new(a->models, h->model.p, h->model.n, row);
     }
-    json_object_set_new(row, key, json_integer(number(row, key) + more));
+    json_object_set_new(row, key, json_integer(session_number(row, key) + more));
 }
 
 static int64_t label_number(const json_t *labels, const char *key)
@@ -202,7 +192,7 @@ static int64_t label_number(const json_t *labels, const char *key)
 static void read_host(struct assess *a, json_t *o)
 {
     cleanup_arena struct arena scratch = {0};
-    const json_t *labels = at(o, "metadata", "labels");
+    const json_t *labels = session_at(o, "metadata", "labels");
     struct host *h = &a->hosts[a->n_hosts];
     struct scv_card cards[SCV_MAX_CARDS];
     struct node node = {0};
@@ -213,7 +203,7 @@ static void read_host(struct assess *a, json_t *o)
     if (!name.n || ledger_node_has(a->ledger, name, LEDGER_NODE))
         return;
     const json_t *list =
-        at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
+        session_at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
     const json_t *card = json_array_get(list, 0);
     struct scv scv = {.meta.name = name, .cards = cards};
     int64_t n = (int64_t)json_array_size(list)
@@ -222,9 +212,9 @@ static void read_host(struct assess *a, json_t *o)
     n = n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
     for (int32_t i = 0; i < n; i++) {
         const json_t *own = json_array_get(list, (size_t)i);
-        int64_t total =
-            own ? bounded(number(own, "totalMemory")) : label_number(labels, NODE_MIB);
-        int64_t mib = bounded(total - number(own, "reservedMemory"));
+        int64_t total = own ? bounded(session_number(own, "totalMemory"))
+                            : label_number(labels, NODE_MIB);
+        int64_t mib = bounded(total - session_number(own, "reservedMemory"));
         h->total_mib = total > h->total_mib ? total : h->total_mib;
         if (mib)
             cards[scv.n_cards++] = (struct scv_card){
@@ -267,14 +257,15 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
                        const struct request *today, struct dialect_pod *hami)
 {
     struct holder *p = &a->holders[a->n_holders++];
-    struct span ours = session_text(at(o, "metadata", "annotations"), KEY_MEM_IDX);
+    struct span ours =
+        session_text(session_at(o, "metadata", "annotations"), KEY_MEM_IDX);
     int64_t size = h->ledger->largest_mib, limit = 0;
     bool alone = today->kind != REQUEST_MEMORY;
     struct dialect_promise promise = {0};
     uint32_t cards = today->cards;
     bool rejected = false;
     if (!alone)
-        limit = request_mib(today, size);
+        limit = request_mib(today, size, 0);
     if (hami) {
         p->asks = ask(hami, size, h->total_mib, &rejected);
         cards = rejected ? cards : hami->cards;

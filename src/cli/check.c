@@ -69,15 +69,6 @@ static void check_named(struct check *c)
                 node->cards[0].total_mib);
 }
 
-static const struct ledger_pod *find_pod(const struct ledger_node *node, struct span ns,
-                                         struct span name)
-{
-    const struct ledger_pod *pod = node->pods;
-    while (pod && !(span_eq(pod->ns, ns) && span_eq(pod->name, name)))
-        pod = pod->next;
-    return pod;
-}
-
 static bool names_card(const struct ledger_pod *pod, struct span uuid)
 {
     ARRAY_EACH_ITEM(const struct ledger_share, s, pod->shares, pod->n_shares)
@@ -94,7 +85,7 @@ static void check_allocation(struct check *c, const struct scv_held *held)
 {
     if (!held->units || scv_is_nvidia_resource(held->resource))
         return;
-    const struct ledger_pod *pod = find_pod(c->node, held->ns, held->pod);
+    const struct ledger_pod *pod = show_find_pod(c->node->pods, held->ns, held->pod);
     if (!pod)
         note(c,
              "container %.*s of pod %.*s/%.*s holds %" PRId64
@@ -118,7 +109,7 @@ static void check_node(struct check *c, struct arena *a)
     cleanup_buf struct buf why = {0}, heartbeat = {0};
     const struct ledger_pod **pods;
     size_t n = view_sort_pods(c->node->pods, a, &pods);
-    show_state(&why, c->node);
+    reason_add_unusable(&why, c->node);
     cluster_state_note_heartbeat(&heartbeat, c->cs, c->node);
     if (heartbeat.n)
         note(c, "%s", heartbeat.p);
@@ -183,7 +174,7 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
         *theirs = json_integer_value(exact);
         return *theirs == mib;
     }
-    *theirs = json_integer_value(json_object_get(card, unit_key)) * c->unit;
+    *theirs = session_number(card, unit_key) * c->unit;
     return *theirs / c->unit == mib / c->unit;
 }
 
@@ -202,7 +193,7 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
     {
         struct span ns = session_text(item, "namespace"),
                     name = session_text(item, "name");
-        const struct ledger_pod *pod = find_pod(c->node, ns, name);
+        const struct ledger_pod *pod = show_find_pod(c->node->pods, ns, name);
         if (!pod || ledger_pod_mib(pod, card) < 0)
             differs(c,
                     "GPU%" PRId32
@@ -235,7 +226,7 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
     const json_t *devs = json_object_get(theirs, "devs");
     const char *reason = json_string_value(json_object_get(theirs, "reason"));
     cleanup_buf struct buf why = {0};
-    show_state(&why, c->node);
+    reason_add_unusable(&why, c->node);
     if (reason && !why.n) /* the extender has watched heartbeats for longer */
         differs(c, "the extender rejects all pods here: %s", reason);
     ARRAY_EACH_ITEM(const struct card, card, c->node->cards, c->node->n_cards)
@@ -243,7 +234,7 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
         const json_t *dev = NULL, *item;
         json_array_foreach(devs, k, item)
         {
-            if (json_integer_value(json_object_get(item, "id")) == card->index)
+            if (session_number(item, "id") == card->index)
                 dev = item;
         }
         if (!dev) {

@@ -22,11 +22,6 @@
 #define CORDON_KEY "node.kubernetes.io/unschedulable"
 #define REQUIRED   "requiredDuringSchedulingIgnoredDuringExecution"
 
-static const json_t *at(const json_t *o, const char *a, const char *b)
-{
-    return json_object_get(json_object_get(o, a), b);
-}
-
 static bool is_in(const json_t *values, const char *value)
 {
     const json_t *item;
@@ -71,7 +66,7 @@ static bool term_matches(const json_t *term, const json_t *node)
     json_array_foreach(expressions, i, e)
     {
         const char *key = json_string_value(json_object_get(e, "key"));
-        const json_t *value = key ? at(node, "labels", key) : NULL;
+        const json_t *value = key ? session_at(node, "labels", key) : NULL;
         if (!key || !expression_matches(e, json_string_value(value)))
             return false;
     }
@@ -87,13 +82,13 @@ static bool term_matches(const json_t *term, const json_t *node)
 static bool matches_affinity(const json_t *pod, const json_t *node)
 {
     const json_t *required =
-        json_object_get(at(pod, "affinity", "nodeAffinity"), REQUIRED);
+        json_object_get(session_at(pod, "affinity", "nodeAffinity"), REQUIRED);
     const json_t *value;
     const char *key;
     size_t i;
     json_object_foreach((json_t *)json_object_get(pod, "nodeSelector"), key, value)
     {
-        if (!json_is_string(value) || !json_equal(value, at(node, "labels", key)))
+        if (!json_is_string(value) || !json_equal(value, session_at(node, "labels", key)))
             return false;
     }
     if (!json_is_object(required))
@@ -158,14 +153,14 @@ static bool matches_taints(const json_t *pod, const json_t *node, bool cordoned_
 
 static struct span annotation(const json_t *pod, const char *key)
 {
-    return session_text(at(pod, "metadata", "annotations"), key);
+    return session_text(session_at(pod, "metadata", "annotations"), key);
 }
 
 static const json_t *controller_of(const json_t *pod)
 {
     const json_t *owner;
     size_t i;
-    json_array_foreach(at(pod, "metadata", "ownerReferences"), i, owner)
+    json_array_foreach(session_at(pod, "metadata", "ownerReferences"), i, owner)
     {
         if (json_is_true(json_object_get(owner, "controller")))
             return owner;
@@ -231,11 +226,12 @@ static const char *stays_for_containers(const json_t *containers, const char *ot
     {
         json_array_foreach(json_object_get(c, "ports"), k, port)
         {
-            if (json_integer_value(json_object_get(port, "hostPort")))
+            if (session_number(port, "hostPort"))
                 return "uses a port of its node";
         }
         for (k = 0; k < ARRAY_LEN(lists); k++)
-            json_object_foreach((json_t *)at(c, "resources", lists[k]), name, amount)
+            json_object_foreach((json_t *)session_at(c, "resources", lists[k]), name,
+                                amount)
             {
                 if (!is_checked_resource(name) &&
                     !(others && span_starts(span_of(name), span_of(others))))
@@ -249,8 +245,8 @@ static const char *stays_for_constraints(const json_t *spec, const char *others)
 {
     const json_t *affinity = json_object_get(spec, "affinity"), *spread;
     size_t i;
-    if (at(affinity, "podAffinity", REQUIRED) ||
-        at(affinity, "podAntiAffinity", REQUIRED))
+    if (session_at(affinity, "podAffinity", REQUIRED) ||
+        session_at(affinity, "podAntiAffinity", REQUIRED))
         return "has required pod affinity or anti-affinity, which the plan does not "
                "check";
     json_array_foreach(json_object_get(spec, "topologySpreadConstraints"), i, spread)
@@ -284,7 +280,8 @@ static bool names_a_group(const json_t *meta, const json_t *spec)
     bool any =
         json_object_get(spec, "workloadRef") || json_object_get(spec, "schedulingGroup");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        any |= at(meta, "labels", keys[i]) || at(meta, "annotations", keys[i]);
+        any |= session_at(meta, "labels", keys[i]) ||
+               session_at(meta, "annotations", keys[i]);
     return any;
 }
 
@@ -294,7 +291,7 @@ static const char *stays(const json_t *pod)
     struct span evict = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
     bool safe = span_eq(evict, SPAN("true"));
     const char *why;
-    if (at(pod, "metadata", "deletionTimestamp"))
+    if (session_at(pod, "metadata", "deletionTimestamp"))
         return "is being deleted";
     if ((why = stays_for_controller(pod, safe)))
         return why;
@@ -340,13 +337,13 @@ void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
         const struct ledger_pod *p = ledger_pod_find(l, uid);
         if (!uid.n || !p)
             continue;
-        json_object_set_new(m->pods, uid.p,
-                            json_pack("{s:O*,s:O*,s:O*,s:O*,s:s*}", "nodeSelector",
-                                      at(pod, "spec", "nodeSelector"), "affinity",
-                                      at(pod, "spec", "affinity"), "tolerations",
-                                      at(pod, "spec", "tolerations"), "controller",
-                                      json_object_get(controller_of(pod), "uid"), "stays",
-                                      stays(pod)));
+        json_object_set_new(
+            m->pods, uid.p,
+            json_pack("{s:O*,s:O*,s:O*,s:O*,s:s*}", "nodeSelector",
+                      session_at(pod, "spec", "nodeSelector"), "affinity",
+                      session_at(pod, "spec", "affinity"), "tolerations",
+                      session_at(pod, "spec", "tolerations"), "controller",
+                      json_object_get(controller_of(pod), "uid"), "stays", stays(pod)));
     }
 }
 
@@ -361,10 +358,10 @@ void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items)
             continue;
         json_object_set_new(m->nodes, name.p,
                             json_pack("{s:O,s:O*,s:O*,s:O*}", "name",
-                                      at(node, "metadata", "name"), "labels",
-                                      at(node, "metadata", "labels"), "taints",
-                                      at(node, "spec", "taints"), "unschedulable",
-                                      at(node, "spec", "unschedulable")));
+                                      session_at(node, "metadata", "name"), "labels",
+                                      session_at(node, "metadata", "labels"), "taints",
+                                      session_at(node, "spec", "taints"), "unschedulable",
+                                      session_at(node, "spec", "unschedulable")));
     }
 }
 
@@ -396,17 +393,15 @@ bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct sp
     return matches_affinity(p, n) && matches_taints(p, n, cordoned_too);
 }
 
-const char *defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
-                                  struct span node)
+enum obstacle_kind defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
+                                         struct span node)
 {
     const json_t *p = pod_of(m, uid);
     const json_t *n = json_object_getn(m->nodes, node.n ? node.p : "", node.n);
-    if (!p || !n)
-        return NULL;
-    return !matches_affinity(p, n)
-               ? "the pod's nodeSelector or required node affinity excludes the node"
-           : !matches_taints(p, n, false) ? "the pod does not tolerate the node's taints"
-                                          : NULL;
+    return !p || !n                       ? OBSTACLE_NONE
+           : !matches_affinity(p, n)      ? OBSTACLE_SELECTOR
+           : !matches_taints(p, n, false) ? OBSTACLE_TAINTS
+                                          : OBSTACLE_NONE;
 }
 
 /* -- the plan -- */

@@ -6,6 +6,7 @@
 #include "cli/session.h"
 #include "cli/show.h"
 #include "placement/defrag.h"
+#include "placement/reason.h"
 
 /*
  * Which pods may be moved, and to which nodes: what the ledger does not keep of Pods and
@@ -41,10 +42,10 @@ struct span defrag_rules_controller(const struct defrag_rules *m, struct span ui
  * allow. */
 bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct span node,
                         bool cordoned_too);
-/* Why the pod's own terms exclude the node, as the end of a sentence; NULL: they do not, or one of the
- * two is unknown. A cordoned node is not excluded. */
-const char *defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
-                                  struct span node);
+/* Which of the pod's own terms exclude the node: SELECTOR, TAINTS, or NONE, also if one of the two is
+ * unknown. A cordoned node is not excluded. */
+enum obstacle_kind defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
+                                         struct span node);
 /* Does a Pod, as the API server returns it, tolerate the taint of cordoned nodes? Pods of
  * DaemonSets do. */
 bool defrag_rules_tolerate_cordon(const json_t *pod);

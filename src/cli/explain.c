@@ -26,9 +26,7 @@ void explain_request(struct explain_page *p)
 
 struct span explain_unscheduled(const json_t *pod, bool *tried)
 {
-    const json_t *conditions =
-                     json_object_get(json_object_get(pod, "status"), "conditions"),
-                 *item;
+    const json_t *conditions = session_at(pod, "status", "conditions"), *item;
     struct span message = {0};
     size_t i;
     json_array_foreach(conditions, i, item)
@@ -144,6 +142,10 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
                  "card of the node\n");
         return;
     }
+    if (p->pod->shares[0].card < 0) {
+        buf_adds(p->out, "  promised by hami.io/vgpu-devices-allocated\n");
+        return;
+    }
     table_text(p->out, "  annotation %s \"%.*s\", %s",
                object->idx.p ? KEY_MEM_IDX : KEY_ALLOCATION,
                SPAN_ARG(object->idx.p ? object->idx : object->allocation),
@@ -158,10 +160,18 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
                          : "  not yet confirmed by the device plugin\n");
 }
 
+static void add_difference(void *ctx, const struct disagreement *d)
+{
+    const struct explain_page *p = ctx;
+    cleanup_buf struct buf text = {0};
+    disagreement_write(&text, p->pod->node, d);
+    if (text.n)
+        table_line(p->out, "  difference: %s", text.p);
+}
+
 static void explain_bound(struct explain_page *p, const struct cluster_state_pod *object)
 {
     const struct ledger_node *node = p->pod->node;
-    cleanup_buf struct buf why = {0};
     bool any = false;
     struct span leaves =
         session_text(json_object_get(p->facts->object, "metadata"), "deletionTimestamp");
@@ -192,21 +202,9 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         add_share(p, &node->cards[k], mib);
         any = true;
     }
-    ARRAY_EACH_ITEM(const struct ledger_share, share, p->pod->shares, p->pod->n_shares)
-    {
-        if (share->on >= 0)
-            continue;
-        table_line(p->out,
-                   "  GPU%" PRId32 "  %.*s%s%s promised, but the node does not have this "
-                   "card",
-                   share->card, SPAN_ARG(share->uuid), share->uuid.n ? "  " : "",
-                   show_units(share->mib, p->unit).s);
-        any = true;
-    }
-    if (!any)
+    if (!any && !p->pod->n_shares)
         buf_adds(p->out, "  no card is recorded for this pod\n");
-    if (diagnosis_forged(&why, p->pod))
-        table_line(p->out, "  difference: %s", why.p);
+    diagnosis_pod(p->l, p->pod, add_difference, p);
     add_source(p, object);
     add_time(p, object);
 }
@@ -287,10 +285,9 @@ static void read_members(const struct session *s, struct span ns, struct span na
                          json_t *members)
 {
     enum { MEMBERS_MAX = 8 };
-    const struct ledger_pod *pod = ledger_first_pending(cluster_state_ledger(s->state));
+    const struct ledger_pod *pod =
+        show_find_pod(ledger_first_pending(cluster_state_ledger(s->state)), ns, name);
     struct err err;
-    while (pod && !(span_eq(pod->ns, ns) && span_eq(pod->name, name)))
-        pod = pod->next;
     const struct ledger_member *m =
         pod && pod->member ? pod->member->gang->members : NULL;
     for (; m && json_array_size(members) < MEMBERS_MAX; m = m->next) {

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "cli/kubectl.h"
 #include "cli/table.h"
+#include "domain/dialect.h"
 #include "domain/keys.h"
 #include "domain/promise.h"
 #include "domain/quantity.h"
@@ -494,6 +495,16 @@ struct span session_text(const json_t *o, const char *key)
     return span_of(json_string_value(json_object_get(o, key)));
 }
 
+int64_t session_number(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+const json_t *session_at(const json_t *o, const char *first, const char *second)
+{
+    return json_object_get(json_object_get(o, first), second);
+}
+
 /* The extender, which watches Leases, knows for how many seconds there was no renewal. A node
  * that it rejects for another reason says nothing of its heartbeat. */
 void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
@@ -508,8 +519,7 @@ void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
         struct span name = session_text(item, "name");
         const struct ledger_node *node = ledger_node_find(cluster_state_ledger(cs), name);
         struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, name);
-        int64_t silence =
-            json_integer_value(json_object_get(item, "heartbeatAgeSeconds"));
+        int64_t silence = session_number(item, "heartbeatAgeSeconds");
         if (!node || !is_unclear(cs, node) ||
             (silence <= 0 && session_text(item, "reason").n))
             continue;
@@ -792,8 +802,7 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     const char *why = NULL; /* the last pod that was bound past the extender failed */
     struct span last = {0};
     size_t i, k, ready = 0;
-    int64_t renewed_s = 0, last_s,
-            idle = json_integer_value(json_object_get(e->view, "filterIdleMinutes"));
+    int64_t renewed_s = 0, last_s, idle = session_number(e->view, "filterIdleMinutes");
     json_array_foreach(json_object_get(e->slices, "items"), i, slice)
     {
         json_array_foreach(json_object_get(slice, "endpoints"), k, endpoint)
@@ -939,7 +948,8 @@ static void start_request(void *ctx, const struct core_output *request)
     apisync_streams_start(s->loop, request);
 }
 
-static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
+static int load_cluster(struct session *s, int64_t unit_mib,
+                        const struct dialect *dialect, struct err *err)
 {
     const struct cli_config *c = s->config;
     const struct cluster_state_config config = {
@@ -948,7 +958,8 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
                    .require_scv = c->require_scv,
                    .require_node = true,
                    .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
-                   .number_shares = c->scv_number == CLI_NUMBER_SHARE},
+                   .number_shares = c->scv_number == CLI_NUMBER_SHARE,
+                   .dialect = dialect},
         .node_grace_ms = c->node_grace_ms,
         .only_pods = c->classic,
         .seed = (uint64_t)clock_wall_ns(),
@@ -960,7 +971,7 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
     s->streams = (struct apisync_streams){
         .sink = &cluster_state_sink, .ctx = s->state, .gzip = true};
     s->loop =
-        list_watch_loop_new(s->client, CORE_KINDS, &apisync_streams_fns, &s->streams);
+        list_watch_loop_new(s->client, CORE_ALL_KINDS, &apisync_streams_fns, &s->streams);
     return list_all(s, err);
 }
 
@@ -995,18 +1006,30 @@ const char *session_namespace(struct session *s, struct err *err)
     return s->ns;
 }
 
+/* Nodes of the dialect are for an extender that reads its requests. */
+static const struct dialect *dialect_of(const struct ledger *l)
+{
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (node && node->dialect == SCV_DIALECT_HAMI)
+            return &dialect_hami;
+    }
+    return NULL;
+}
+
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
     if (session_check_extender(c, err))
         return -1;
-    if (session_connect(s, err) || load_cluster(s, c->unit_mib ? c->unit_mib : GIB, err))
+    if (session_connect(s, err) || load_cluster(s, c->unit_mib ?: GIB, NULL, err))
         return -1;
     if (c->classic) /* uses nodes and pods only */
         return 0;
-    int64_t unit = c->unit_mib ? GIB : session_unit_of_cluster(s->state);
-    if (unit != GIB && load_cluster(s, unit, err))
-        return -1; /* all amounts depend on the unit: everything is listed again */
+    int64_t unit = c->unit_mib ?: session_unit_of_cluster(s->state);
+    const struct dialect *dialect = dialect_of(cluster_state_ledger(s->state));
+    if ((unit != (c->unit_mib ?: GIB) || dialect) && load_cluster(s, unit, dialect, err))
+        return -1; /* all requests depend on these: everything is listed again */
     if (c->node_grace_ms && cluster_state_needs_view(s->state))
         cluster_state_apply_view(s->state, session_view(s));
     return 0;

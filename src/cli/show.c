@@ -82,11 +82,12 @@ const char *show_plural(size_t n)
     return n == 1 ? "" : "s";
 }
 
-void show_state(struct buf *out, const struct ledger_node *node)
+const struct ledger_pod *show_find_pod(const struct ledger_pod *first, struct span ns,
+                                       struct span name)
 {
-    struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
-        reason_add(out, node, &any, select_fit(node, &any));
+    while (first && !(span_eq(first->ns, ns) && span_eq(first->name, name)))
+        first = first->next;
+    return first;
 }
 
 void show_enforced(struct buf *out, uint8_t bits)
@@ -101,10 +102,7 @@ void show_enforced(struct buf *out, uint8_t bits)
  * of a pod that the ledger has on the node, because the pod's row has its use. */
 static bool is_other_use(const struct ledger_node *node, const struct scv_process *p)
 {
-    for (const struct ledger_pod *pod = node->pods; pod && !p->pid; pod = pod->next)
-        if (span_eq(pod->name, p->pod) && span_eq(pod->ns, p->ns))
-            return false;
-    return true;
+    return p->pid || !show_find_pod(node->pods, p->ns, p->pod);
 }
 
 static const struct scv_card *scv_card_of(const struct cluster_state *cs,
@@ -480,7 +478,7 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
                       const struct ledger_node *node)
 {
     cleanup_buf struct buf why = {0}, note = {0};
-    show_state(&why, node);
+    reason_add_unusable(&why, node);
     cluster_state_note_heartbeat(&note, cs, node);
     if (why.n)
         table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),
@@ -488,14 +486,6 @@ static void add_notes(struct buf *out, const struct cluster_state *cs,
     if (note.n)
         table_line(out, "! %.*s: %s", SPAN_ARG(node->name), note.p);
     diagnosis_node(cluster_state_ledger(cs), node, add_mark, &(struct marks){out, node});
-}
-
-static void add_isolation(struct buf *out, const struct ledger_node *node)
-{
-    cleanup_buf struct buf words = {0};
-    scv_isolation_add(&words, node->isolation, ", ");
-    if (node->isolation & SCV_ISOLATION_KNOWN)
-        table_line(out, "%.*s can enforce memory by: %s", SPAN_ARG(node->name), words.p);
 }
 
 static bool show_table(struct buf *out, const struct cluster_state *cs,
@@ -521,8 +511,11 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
         for (size_t i = 0; i < n; i++) {
             add_notes(out, cs, nodes[i]);
             any_pods |= show->details && nodes[i]->pods;
-            if (show->details)
-                add_isolation(out, nodes[i]);
+            cleanup_buf struct buf words = {0};
+            scv_isolation_add(&words, nodes[i]->isolation, ", ");
+            if (show->details && nodes[i]->isolation & SCV_ISOLATION_KNOWN)
+                table_line(out, "%.*s can enforce memory by: %s",
+                           SPAN_ARG(nodes[i]->name), words.p);
         }
         if (any_pods) {
             buf_addc(out, '\n');

@@ -40,8 +40,9 @@ struct show_text {
 struct show_text show_amount(int64_t mib, int64_t unit_mib);
 struct show_text show_units(int64_t mib, int64_t unit_mib); /* "1.8 GiB" */
 const char *show_plural(size_t n);                          /* "s" unless n is 1 */
-/* Appends why the node is unusable for every pod; nothing if it is usable. */
-void show_state(struct buf *out, const struct ledger_node *node);
+/* Of the list, the pod with this name; NULL: none. */
+const struct ledger_pod *show_find_pod(const struct ledger_pod *first, struct span ns,
+                                       struct span name);
 /* Appends what enforces a promise, of SCV_ISOLATION_ bits: "driver,library", "nobody"; nothing if
  * that is unknown. */
 void show_enforced(struct buf *out, uint8_t bits);

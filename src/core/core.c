@@ -58,12 +58,13 @@ struct core_output *core_output_dup(const struct core_output *from)
 
 /* -- the core -- */
 
-static const char *const kind_names[CORE_KINDS] = {
+static const char *const kind_names[CORE_ALL_KINDS] = {
     [CORE_NODES] = "nodes",
     [CORE_PODS] = "pods",
     [CORE_SCVS] = "scvs",
     [CORE_LEASES] = "leases",
     [CORE_CONFIGMAPS] = "configmaps",
+    [CORE_QUOTAS] = "resourcequotas",
 };
 
 const char *core_kind_name(enum core_kind kind)
@@ -338,22 +339,73 @@ const struct ledger *core_ledger(const struct core *core)
     return core->ledger;
 }
 
+static int kind_ready(const struct core *core, struct step_time now, enum core_kind kind,
+                      struct err *err)
+{
+    const struct reflector *r = &core->reflectors[kind];
+    int64_t age_ms = core_watch_age_ms(core, now, kind);
+    if (age_ms < 0)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "not ready: the first list of %s has not finished%s%s",
+                       kind_names[kind], CORE_FAILURE(r->failure));
+    if (age_ms > CORE_STALE_MS)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "not ready: the watch of %s has delivered nothing for %lld s%s%s",
+                       kind_names[kind], (long long)(age_ms / 1000),
+                       CORE_FAILURE(r->failure));
+    return 0;
+}
+
 int core_ready(const struct core *core, struct step_time now, struct err *err)
 {
-    for (int kind = 0; kind < core_kinds(core); kind++) {
-        const struct reflector *r = &core->reflectors[kind];
-        int64_t age_ms = core_watch_age_ms(core, now, (enum core_kind)kind);
-        if (age_ms < 0)
-            return err_set(err, ERR_UNAVAILABLE,
-                           "not ready: the first list of %s has not finished%s%s",
-                           kind_names[kind], CORE_FAILURE(r->failure));
-        if (age_ms > CORE_STALE_MS)
-            return err_set(
-                err, ERR_UNAVAILABLE,
-                "not ready: the watch of %s has delivered nothing for %lld s%s%s",
-                kind_names[kind], (long long)(age_ms / 1000), CORE_FAILURE(r->failure));
-    }
+    for (int kind = 0; kind < core_kinds(core); kind++)
+        if (kind_ready(core, now, (enum core_kind)kind, err))
+            return -1;
     return 0;
+}
+
+int core_quotas_ready(const struct core *core, struct step_time now, struct err *err)
+{
+    return core->settings.quotas ? kind_ready(core, now, CORE_QUOTAS, err) : 0;
+}
+
+const struct quotas *core_quotas(const struct core *core)
+{
+    return core->settings.quotas ? ledger_quotas(core->ledger) : NULL;
+}
+
+struct quota_amounts core_quota_amounts(const struct request *r,
+                                        const struct ledger_node *node, uint64_t cards)
+{
+    r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
+    int64_t mib = node ? 0 : r->mib_per_card * r->cards;
+    for (; node && cards; cards &= cards - 1) {
+        const struct card *card = &node->cards[__builtin_ctzll(cards)];
+        mib += request_mib(r, card->total_mib, card->kind->kept_mib);
+    }
+    return quota_amounts(r, r->cards, mib);
+}
+
+int core_quota_check(const struct core *core, struct step_time now, struct span ns,
+                     struct span uid, const struct request *r,
+                     const struct ledger_node *node, uint64_t cards, struct err *err)
+{
+    cleanup_buf struct buf why = {0};
+    struct quota_amounts own = {0};
+    const struct ledger_reservation *reserved =
+        ledger_reservation_find(core->ledger, uid);
+    r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
+    if (!quota_counts(r))
+        return 0;
+    if (core_quotas_ready(core, now, err))
+        return -1;
+    if (reserved)
+        own =
+            ledger_quota_amounts(reserved->request, reserved->shares, reserved->n_shares);
+    return quotas_allow(ledger_quotas(core->ledger), ns,
+                        core_quota_amounts(r, node, cards), own, &why)
+               ? 0
+               : err_set(err, ERR_CONFLICT, "%s", why.p);
 }
 
 int core_current(const struct core *core, struct step_time now, int64_t *since_ns,

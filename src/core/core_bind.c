@@ -152,7 +152,8 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
                      const struct ledger_node **at, uint64_t *cards, struct err *err)
 {
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
-    const struct request *r = pod->request;
+    const struct request *r =
+        request_on(pod->request, node ? node->dialect : SCV_DIALECT_NONE);
     struct select_pod asks = select_pod_of(pod);
     *at = node;
     *cards = 0;
@@ -164,7 +165,9 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
         fits = node && select_bind(node, &asks, cards);
     else
         fits = node ? select_fit_pod(node, &asks) == FIT_YES : request_fits_anywhere(r);
-    return fits || reject_node(node, node_name, r, err);
+    if (!fits)
+        return reject_node(node, node_name, r, err);
+    return !core_quota_check(s->core, s->now, pod->ns, pod->uid, r, node, *cards, err);
 }
 
 bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,
@@ -172,21 +175,26 @@ bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_
 {
     struct core *core = s->core;
     const struct ledger_node *node;
-    struct request settled = *pod->request;
-    const struct request *r = &settled;
-    int64_t unit = r->slots ? 1 : core->settings.ledger.unit_mib;
     uint64_t chosen;
     if (!core_bind_judge(s, pod, node_name, &node, &chosen, err))
         return false;
+    struct request settled =
+        *request_on(pod->request, node ? node->dialect : SCV_DIALECT_NONE);
+    const struct request *r = &settled;
+    const bool in_mib = r->slots || r->dialect;
+    int64_t unit = in_mib ? 1 : core->settings.ledger.unit_mib;
     if (r->kind == REQUEST_DEVICES) { /* it counts on the node, and gets no annotations */
         core_wakeup_place(s, pod, node_name, NULL, 0);
         return true;
     }
-    if (r->slots) {
-        settled.parts = arena_alloc(&core->scratch, (r->n_parts + 1) * sizeof *r->parts);
-        memcpy(settled.parts, pod->request->parts, r->n_parts * sizeof *r->parts);
+    if (in_mib) {
+        const struct request_part *parts = r->parts;
+        settled.parts = arena_alloc(&core->scratch, (r->n_parts + 1) * sizeof *parts);
+        memcpy(settled.parts, parts, r->n_parts * sizeof *parts);
         int first = MUTANT(percent_of_another_card) ? 0 : __builtin_ctzll(chosen);
-        request_settle(&settled, request_mib(r, node->cards[first].total_mib));
+        const struct card *card = &node->cards[first];
+        request_settle(&settled, request_mib(r, card->total_mib, card->kind->kept_mib),
+                       card->total_mib);
     }
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);

@@ -39,7 +39,9 @@ static bool select_victims(struct step *s, const struct ledger_pod *pod,
 {
     struct preemptor who = {select_pod_of(pod), true, s->now.mono_ms};
     return preempt_select(&who, node, more, n_more, &s->core->scratch, victims) &&
-           victims->cards;
+           victims->cards &&
+           !core_quota_check(s->core, s->now, pod->ns, pod->uid, pod->request, node,
+                             victims->cards, NULL);
 }
 
 static void clear_plan(struct core_preempt_pod *e)
@@ -343,9 +345,7 @@ static struct ledger_pod *may_preempt(const struct core *core, struct span uid)
     if (!pod || pod->node || pod->invalid_reason || pod->never_preempts)
         return NULL;
     /* The kubelet chooses the cards of nvidia.com/gpu: none can be kept for the pod. */
-    bool ours =
-        pod->request->kind == REQUEST_MEMORY || pod->request->kind == REQUEST_CARDS;
-    return ours ? pod : NULL;
+    return request_takes_cards(pod->request) ? pod : NULL;
 }
 
 static int64_t priority_of(const struct core *core, const struct core_preempt_pod *e)

@@ -194,7 +194,8 @@ struct core {
     bool restored;    /* core_restored, in this step */
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
-    struct reflector reflectors[CORE_KINDS];
+    struct reflector reflectors[CORE_ALL_KINDS];
+    int64_t quotas_woken_ms; /* when pods were last retried because of quotas */
     struct map bind_ops_by_uid;
     struct list bind_ops; /* newest first */
     struct core_gangs gangs;
@@ -206,16 +207,24 @@ struct core {
     struct heartbeats heartbeats;
     struct core_preempt preempt;
     struct holders holders;
+    /* Creation of the ConfigMap KEY_TAKEOVER; 0: there is none. The run that showed it. */
+    int64_t takeover_s;
+    uint64_t takeover_run;
     bool units_compared;    /* log_units is done */
     size_t n_overcommitted; /* cards that were overcommitted after the last step */
     uint64_t overcommits;
     struct arena scratch; /* for one step */
 };
 
-/* The kinds that are listed are those before this one. */
+/* The kinds before this one are listed, and core_ready waits for them. */
 static inline int core_kinds(const struct core *core)
 {
     return core->settings.only_pods ? CORE_PODS + 1 : CORE_KINDS;
+}
+/* Those before this one are listed. */
+static inline int core_all_kinds(const struct core *core)
+{
+    return core_kinds(core) + core->settings.quotas;
 }
 
 /* The arguments of core_step, which all functions of a step share. */
@@ -258,6 +267,10 @@ void core_sync_ended(struct step *s); /* a list or watch */
  * and watches, because binds must not be decided from old state for long. */
 void core_sync_retry_soon(struct step *s);
 int64_t core_sync_due(const struct core *core);
+
+/* What a request takes of these cards of the node in a quota; `node` NULL: of any. */
+struct quota_amounts core_quota_amounts(const struct request *r,
+                                        const struct ledger_node *node, uint64_t cards);
 
 /* The state of a pod, as a list, watch or GET shows it. */
 enum core_pod_source {

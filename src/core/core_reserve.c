@@ -82,7 +82,7 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
                       bool joint)
 {
     const struct core_input *in = s->in;
-    const struct request *request = m->request;
+    const struct request *request = request_on(m->request, m->node->dialect);
     struct ledger_reservation r = {
         .uid = m->uid,
         .ns = m->pod ? m->pod->ns : in->ns,
@@ -95,12 +95,17 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
         .n_shares = request->cards,
         .shares = arena_zalloc(&s->core->scratch, request->cards * sizeof *r.shares)};
     uint64_t chosen = m->cards;
+    if (request->kind == REQUEST_DEVICES) /* whose cards the kubelet chooses */
+        return;
     r.requests.pods = 1;
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
-        r.shares[i] = (struct ledger_share){.card = card->index,
-                                            .mib = request_mib(request, card->total_mib),
-                                            .uuid = card->uuid};
+        r.shares[i] = (struct ledger_share){
+            .card = card->index,
+            .mib = request->kind == REQUEST_CARDS
+                       ? card->total_mib
+                       : request_mib(request, card->total_mib, card->kind->kept_mib),
+            .uuid = card->uuid};
     }
     ledger_reserve(s->core->ledger, &r, m->node->name);
     core_reserve_yield(s, m->node->name, r.priority);
@@ -141,7 +146,7 @@ static bool serves(const struct step *s, const struct ledger_reservation *r)
     for (size_t i = 0; i + in->n_last < in->n_nodes && !offered; i++)
         offered = span_eq(in->nodes[i], r->node->name);
     return offered && r->priority == in->priority &&
-           request_equal(r->request, in->request);
+           request_equal(r->request, request_on(in->request, r->node->dialect));
 }
 
 /* The nodes of the input, each once. */
@@ -171,6 +176,25 @@ static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t un
     for (size_t i = 0; i < n; i++)
         if (v->members[i].placed && v->members[i].cards)
             core_reserve_for(s, &v->members[i], until_ms, true);
+}
+
+/* Do the quotas of the namespace allow what all that were placed take? The others have theirs. */
+static bool is_allowed(const struct step *s, const struct gang_verdict *v,
+                       struct buf *why)
+{
+    struct quota_amounts sum = {0};
+    for (size_t i = 0; i < v->n_members; i++) {
+        const struct gang_plan_member *m = &v->members[i];
+        struct quota_amounts more = core_quota_amounts(m->request, m->node, m->cards);
+        for (int k = 0; m->placed && k < QUOTA_RESOURCES; k++)
+            sum.of[k] += more.of[k];
+    }
+    buf_printf(why, "gang %.*s: ", SPAN_ARG(s->in->gang->name));
+    if (!quotas_allow(ledger_quotas(s->core->ledger), s->in->ns, sum,
+                      (struct quota_amounts){0}, why))
+        return false;
+    buf_clear(why);
+    return true;
 }
 
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
@@ -225,6 +249,10 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
         if ((other = ledger_reservation_find(l, m->pod->uid)))
             step_due(&until_ms, other->until_ms);
+    if ((v.fits || v.placed) && !is_allowed(s, &v, why)) {
+        core_gang_lost(s, gang, "a quota does not allow it to start");
+        return CORE_RESERVE_GANG_REJECTED;
+    }
     /* Also without this one? */
     bool start = v.placed + v.found + v.elsewhere >= v.needed;
     if (v.fits || (start && v.placed)) /* no gang keeps a part of its cards */
@@ -267,8 +295,14 @@ static const struct ledger_node *choose_node(struct step *s, uint64_t *chosen)
     for (size_t i = 0; i < 2 * in->n_nodes; i++) {
         const struct ledger_node *node =
             ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
+        bool devices =
+            node && request_on(in->request, node->dialect)->kind == REQUEST_DEVICES;
+        *chosen = 0;
         if (node && node_has_space(in, node) == (i < in->n_nodes) &&
-            select_fit_pod(node, &asks) == FIT_YES && select_bind(node, &asks, chosen))
+            select_fit_pod(node, &asks) == FIT_YES &&
+            (devices || select_bind(node, &asks, chosen)) &&
+            !core_quota_check(s->core, s->now, in->ns, in->uid, in->request, node,
+                              *chosen, NULL))
             return node;
     }
     return NULL;

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/keys.h"
 #include "domain/promise.h"
 #include "placement/reason.h"
 
@@ -66,7 +67,7 @@ static void drop_heartbeats(struct core *core, bool all)
 
 void core_sync_fini(struct core *core)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++)
+    for (int kind = 0; kind < CORE_ALL_KINDS; kind++)
         reflector_fini(&core->reflectors[kind]);
     drop_heartbeats(core, true);
     map_fini(&core->heartbeats.by_node);
@@ -285,7 +286,8 @@ static bool is_promised_otherwise(const struct ledger_pod *entry,
 {
     const struct request *r = entry->request;
     bool whole = r->kind == REQUEST_CARDS;
-    if (!entry->node || entry->final || !(r->by_label || r->slots) || !promise->n)
+    if (!entry->node || entry->final || !(r->by_label || r->slots || r->dialect) ||
+        !promise->n)
         return false;
     return promise->whole != whole || (!whole && promise->card_mib != r->mib_per_card);
 }
@@ -330,15 +332,21 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
 {
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
-    /* The kubelet chooses the cards of nvidia.com/gpu. */
-    size_t n = asks_for_cards(entry->request) ? promise->n : 0;
+    /* The kubelet chooses the cards of nvidia.com/gpu, unless it is a word of HAMi's on the node. What
+     * the node is may not be known yet, but only a bind there writes a record. */
+    const struct request *r = entry->asks;
+    if (promise->whole || promise->card_mib > 0)
+        r = request_on(r, SCV_DIALECT_HAMI);
+    size_t n = asks_for_cards(r) ? promise->n : 0;
     struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
     for (size_t i = 0; i < n; i++)
         shares[i] = (struct ledger_share){
             .card = promise->shares[i].card,
-            .mib = promise_share_mib(promise, i, entry->request, unit),
+            .mib = promise_share_mib(promise, i, r, unit),
             .unit_mib = (int32_t)promise->unit_mib,
             .card_units = (int32_t)promise->shares[i].card_units,
+            .percent = promise->shares[i].percent,
+            .core = promise->shares[i].core,
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =
@@ -351,6 +359,36 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
     if (pod->phase != POD_PENDING)
         ledger_pod_running(core->ledger, entry, !core->reflectors[CORE_PODS].synced);
     core_wakeup_after(s, &before);
+}
+
+/*
+ * The end of a takeover: from the creation of the ConfigMap KEY_TAKEOVER on, another system's
+ * annotations are no promise of pods that were bound later, so that a tenant cannot block cards
+ * with them. The times of the ConfigMap and of the pod are the API server's, which nobody can
+ * write, all replicas read the same, and a restart changes neither. Without the ConfigMap, or a
+ * time, they are a promise.
+ */
+static void takeover_seen(struct step *s, const struct object_meta *map, bool deleted)
+{
+    struct core *core = s->core;
+    cleanup_buf struct buf time = {0};
+    int64_t before = core->takeover_s;
+    core->takeover_s = deleted ? 0 : map->created_s;
+    core->takeover_run = s->in->run;
+    if (core->takeover_s == before)
+        return;
+    clock_format_s(&time, core->takeover_s);
+    core_log(s, ERR_NONE, "ConfigMap " KEY_TAKEOVER ": annotations of HAMi count on %s%s",
+             core->takeover_s ? "pods that were bound until " : "all pods",
+             core->takeover_s ? time.p : "");
+}
+
+/* Is it certain that the pod was bound after that? */
+static bool is_bound_later(const struct core *core, const struct pod *pod)
+{
+    int64_t at_s =
+        pod->bound_s > pod->meta.created_s ? pod->bound_s : pod->meta.created_s;
+    return core->takeover_s && at_s > core->takeover_s;
 }
 
 /* What the state shows the pod to request and to have. */
@@ -369,13 +407,18 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
     bool bound = pod->node.n > 0;
     *o = (struct observed){0};
     if (bound) {
-        promise_of(pod, &core->scratch, &o->promise);
-        o->invalid = promise_of_bound(pod, &o->promise, &rules, &core->scratch,
-                                      &o->request, &o->why) != 0;
+        int bad = 0;
+        if (!rules.dialect ||
+            !promise_of_hami(pod, rules.dialect, !is_bound_later(core, pod),
+                             &core->scratch, &o->promise, &bad, &o->why))
+            promise_of(pod, &core->scratch, &o->promise);
+        bad |= promise_of_bound(pod, &o->promise, &rules, &core->scratch, &o->request,
+                                &o->why);
+        o->invalid = bad;
     } else {
         o->invalid = request_of(pod, &rules, &core->scratch, &o->request, &o->why) != 0;
     }
-    o->asks = o->invalid || o->request.kind != REQUEST_NONE ||
+    o->asks = o->invalid || o->request.kind != REQUEST_NONE || o->request.hami ||
               (bound && (pod->idx.p || pod->allocation.p));
 }
 
@@ -428,7 +471,8 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
     }
     if (pod->node.n) {
         place_pod(s, entry, pod, &o->promise);
-        note_differences(s, entry, pod, &o->promise, &o->request, o->invalid);
+        note_differences(s, entry, pod, &o->promise,
+                         request_on(&o->request, entry->node->dialect), o->invalid);
     } else if (MUTANT(old_event_frees) && entry->node &&
                !core_bind_find(s->core, pod->meta.uid)) {
         ledger_pod_unplace(l, entry);
@@ -518,20 +562,28 @@ static void sweep_pods(struct step *s, uint64_t list, int64_t requested_ms)
 enum { PODS_WAIT_MS = 500 };
 
 /* A cluster need not serve Scvs and Leases: 404 counts as an empty list. */
-static const struct reflector_kind reflector_kinds[CORE_KINDS] = {
+static const struct reflector_kind reflector_kinds[CORE_ALL_KINDS] = {
     [CORE_NODES] = {.watch_s = REFLECTOR_WATCH_S},
     [CORE_PODS] = {.watch_s = REFLECTOR_WATCH_S},
     [CORE_SCVS] = {.watch_s = REFLECTOR_WATCH_S, .optional = true},
     [CORE_LEASES] = {.watch_s = REFLECTOR_WATCH_S, .optional = true},
     [CORE_CONFIGMAPS] = {.watch_s = REFLECTOR_WATCH_S},
+    [CORE_QUOTAS] = {.watch_s = REFLECTOR_WATCH_S},
 };
 
 void core_sync_start(struct step *s)
 {
     struct core *core = s->core;
-    for (int kind = 0; kind < core_kinds(core); kind++)
+    for (int kind = 0; kind < core_all_kinds(core); kind++)
         reflector_start(&core->reflectors[kind], &reflector_kinds[kind],
                         s->now.mono_ms + (kind == CORE_PODS ? PODS_WAIT_MS : 0));
+}
+
+/* Which annotations are a promise is known with the ConfigMaps. */
+static bool pods_wait(const struct core *core, int kind)
+{
+    return kind == CORE_PODS && core->settings.ledger.dialect &&
+           !core->settings.only_pods && !core->reflectors[CORE_CONFIGMAPS].synced;
 }
 
 void core_sync_tick(struct step *s)
@@ -542,8 +594,10 @@ void core_sync_tick(struct step *s)
     heartbeat_tick(s);
     if (core->leader.settled && !core->reflectors[CORE_PODS].run)
         reflector_relist(&core->reflectors[CORE_PODS], s->now.mono_ms);
-    for (int kind = 0; kind < core_kinds(core); kind++) {
+    for (int kind = 0; kind < core_all_kinds(core); kind++) {
         struct reflector *r = &core->reflectors[kind];
+        if (pods_wait(core, kind))
+            continue;
         enum reflector_request request =
             reflector_tick(r, s->now.mono_ms, core->last_id + 1);
         if (request == REFLECTOR_WAIT)
@@ -560,7 +614,7 @@ void core_sync_tick(struct step *s)
 void core_sync_retry_soon(struct step *s)
 {
     struct core *core = s->core;
-    for (int kind = 0; kind < core_kinds(core); kind++)
+    for (int kind = 0; kind < core_all_kinds(core); kind++)
         reflector_retry_soon(&core->reflectors[kind], s->now.mono_ms);
 }
 
@@ -570,8 +624,9 @@ int64_t core_sync_due(const struct core *core)
     int64_t due = !b                   ? INT64_MAX
                   : is_proven(core, b) ? stale_at(core, b)
                                        : relist_at(core, b);
-    for (int kind = 0; kind < core_kinds(core); kind++)
-        step_due(&due, reflector_due(&core->reflectors[kind]));
+    for (int kind = 0; kind < core_all_kinds(core); kind++)
+        if (!pods_wait(core, kind))
+            step_due(&due, reflector_due(&core->reflectors[kind]));
     return due;
 }
 
@@ -650,6 +705,14 @@ void core_sync_object(struct step *s)
         }
     } else if (in->kind == CORE_PODS) {
         core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
+    } else if (in->kind == CORE_QUOTAS) {
+        struct quota quota = *in->quota;
+        if (in->deleted)
+            quota.hard = (struct span){0};
+        quotas_seen(ledger_quotas(s->core->ledger), &quota, in->run);
+    } else if (in->kind == CORE_CONFIGMAPS &&
+               span_eq(in->unhealthy->meta.name, SPAN(KEY_TAKEOVER))) {
+        takeover_seen(s, &in->unhealthy->meta, in->deleted);
     } else if (object_node(in).n) {
         struct wakeup_fits before = core_wakeup_before(s, object_node(in));
         apply_object(s, in, object_node(in));
@@ -676,8 +739,12 @@ static void listed(struct step *s, const struct reflector *r)
     enum core_kind kind = s->in->kind;
     if (kind == CORE_PODS)
         sweep_pods(s, r->run, r->requested_ms);
+    else if (kind == CORE_QUOTAS)
+        quotas_sweep(ledger_quotas(s->core->ledger), r->run);
     else
         sweep_objects(s, ledger_kinds[kind], r->run);
+    if (kind == CORE_CONFIGMAPS && s->core->takeover_run != r->run)
+        takeover_seen(s, NULL, true);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
         drop_heartbeats(s->core, false);
     if (kind != CORE_LEASES)

@@ -69,14 +69,14 @@ static int64_t room_for(const struct ledger_node *node, const struct select_pod 
 
 /* For the pods of the class that are not nominated to the node; NO_POD: none. */
 static int64_t room_for_class(const struct ledger_node *node,
-                              const struct ledger_class *class)
+                              const struct request_class *class)
 {
-    const struct select_pod pod = {&class->request, class->priority, {0}, NULL};
+    const struct select_pod pod = {class->request, class->priority, {0}, NULL};
     size_t pods = class->pods;
     for (const struct ledger_nomination *m = node ? node->nominated : NULL; m;
          m = m->next)
         pods -= m->pod->priority == class->priority &&
-                request_equal(m->pod->request, &class->request);
+                request_equal(m->pod->request, class->request);
     return pods ? room_for(node, &pod, class->members > 0) : NO_POD;
 }
 
@@ -93,8 +93,8 @@ struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
 {
     struct core *core = s->core;
     struct wakeup_fits fits = {0};
-    size_t n, at = 0;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    const struct requests *all = ledger_requests(core->ledger);
+    size_t n = all->n_classes, at = 0;
     if (!core->wakeups_begun || !n || !node_name.n)
         return fits;
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
@@ -102,8 +102,9 @@ struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
     fits.node = arena_copy(&core->scratch, node_name);
     fits.fits = arena_alloc(&core->scratch, (n + NOMINATED_MAX) * sizeof *fits.fits);
     for (; at < n; at++)
-        fits.fits[at] = (struct wakeup_fit){.class = classes[at].id,
-                                            .room = room_for_class(node, &classes[at])};
+        fits.fits[at] =
+            (struct wakeup_fit){.class = all->classes[at].id,
+                                .room = room_for_class(node, &all->classes[at])};
     for (; m && at < n + NOMINATED_MAX; m = m->next, at++)
         fits.fits[at] =
             (struct wakeup_fit){.pod = m->pod, .room = room_for_nominated(m->pod)};
@@ -158,11 +159,11 @@ void core_wakeup_fini(struct core *core)
 static bool fits_any(const struct core *core, const struct ledger_node *node,
                      const struct wakeup_fits *before, bool members)
 {
-    size_t n, at = 0;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    const struct requests *all = ledger_requests(core->ledger);
+    size_t n = all->n_classes, at = 0;
     const struct ledger_nomination *m = node ? node->nominated : NULL;
     for (; node && at < n; at++) {
-        const struct ledger_class *class = &classes[at];
+        const struct request_class *class = &all->classes[at];
         int64_t room = !members || class->members ? room_for_class(node, class) : NO_ROOM;
         if (room != NO_ROOM && room != NO_POD &&
             (!before || had_less(before, at, class->id, NULL, room)))
@@ -201,26 +202,23 @@ void core_wakeup_gangs(struct step *s, const struct ledger_node *node)
 
 void core_wakeup_node(struct step *s, struct span node)
 {
-    size_t n;
-    ledger_classes(s->core->ledger, &n);
-    if (s->core->wakeups_begun && n)
+    if (s->core->wakeups_begun && ledger_requests(s->core->ledger)->n_classes)
         wakeup_of(s->core, node)->due = true;
 }
 
 /* May a pending pod fit the node? Those of higher priority see what is reserved as free. */
 static bool may_fit_any(const struct core *core, struct span node_name)
 {
-    size_t n;
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
-    ledger_classes(core->ledger, &n);
-    return node && (node->has_reserved || n > CLASSES_AT_ONCE ||
+    return node && (node->has_reserved ||
+                    ledger_requests(core->ledger)->n_classes > CLASSES_AT_ONCE ||
                     fits_any(core, node, NULL, false));
 }
 
 /* Marks nodes for the classes [from, to), cordoned ones apart. */
-static void begin_classes(struct core *core, const struct ledger_class *classes,
-                          size_t from, size_t to)
+static void begin_classes(struct core *core, size_t from, size_t to)
 {
+    const struct request_class *classes = ledger_requests(core->ledger)->classes;
     uint8_t marked[2][CLASSES_AT_ONCE] = {0};
     uint32_t slots = ledger_node_slots(core->ledger);
     uint32_t stride = slots % STRIDE ? STRIDE : 1;
@@ -247,16 +245,41 @@ static void begin_classes(struct core *core, const struct ledger_class *classes,
 void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
 {
     struct core *core = s->core;
-    size_t n;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    for (size_t i = 0; core->wakeups_begun && i < n; i++) {
+    const struct requests *all = ledger_requests(core->ledger);
+    for (size_t i = 0; core->wakeups_begun && i < all->n_classes; i++) {
         bool asks = false;
         for (const struct ledger_member *m = gang ? gang->members : NULL; m && !asks;
              m = m->next)
-            asks = !m->pod->node && request_equal(m->pod->request, &classes[i].request);
+            asks =
+                !m->pod->node && request_equal(m->pod->request, all->classes[i].request);
         if (asks)
-            begin_classes(core, classes, i, i + 1);
+            begin_classes(core, i, i + 1);
     }
+}
+
+/* Pods that their quotas allow: kube-scheduler does not know when these have something left. */
+static void wake_for_quotas(struct step *s)
+{
+    struct core *core = s->core;
+    struct quotas *quotas = ledger_quotas(core->ledger);
+    const struct requests *all = ledger_requests(core->ledger);
+    const size_t n = all->n_classes;
+    bool *due = arena_zalloc(&core->scratch, n * sizeof *due);
+    if (!quotas->freed ||
+        s->now.mono_ms < core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS)
+        return;
+    quotas->freed = false;
+    core->quotas_woken_ms = s->now.mono_ms;
+    for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
+         pod = pod->next)
+        for (size_t i = 0;
+             i < n && quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)); i++)
+            due[i] |= request_equal(pod->request, all->classes[i].request) &&
+                      !core_quota_check(core, s->now, pod->ns, pod->uid, pod->request,
+                                        NULL, 0, NULL);
+    for (size_t i = 0; i < n && core->wakeups_begun; i++)
+        if (due[i])
+            begin_classes(core, i, i + 1);
 }
 
 /* Of many classes, the last ones come first: a class that replaces a removed one comes from
@@ -264,8 +287,7 @@ void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
 static void begin(struct step *s)
 {
     struct core *core = s->core;
-    size_t n;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    size_t n = ledger_requests(core->ledger)->n_classes;
     if (!core->wakeups_begun) {
         if (core_may_bind(core, s->now, NULL))
             return;
@@ -275,7 +297,7 @@ static void begin(struct step *s)
     size_t to = core->wakeup_classes < n ? core->wakeup_classes : n;
     size_t from = to > CLASSES_AT_ONCE ? to - CLASSES_AT_ONCE : 0;
     if (from < to)
-        begin_classes(core, classes, from, to);
+        begin_classes(core, from, to);
     core->wakeup_classes = from;
 }
 
@@ -327,6 +349,7 @@ void core_wakeup_tick(struct step *s)
 {
     struct core *core = s->core;
     begin(s);
+    wake_for_quotas(s);
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         if (wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
@@ -370,6 +393,8 @@ bool core_wakeup_answered(struct step *s)
 int64_t core_wakeup_due(const struct core *core)
 {
     int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
+    if (ledger_quotas(core->ledger)->freed)
+        step_due(&due, core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS);
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         int64_t at = wakeup->due     ? INT64_MIN

@@ -34,10 +34,11 @@ static void diagnose_card(const struct ledger_node *node, const struct card *car
     if (diagnosis_overcommit(card, &d))
         add(ctx, &d);
     if (f->has[LEDGER_SCV] && f->duplicates >> (card - node->cards) & 1)
-        add(ctx, &(struct disagreement){.kind = DRIFT_DUPLICATE, .card = card});
+        add(ctx, &(struct disagreement){.kind = DRIFT_DUPLICATE_UUID, .card = card});
     if (has_external_use(card))
-        add(ctx, &(struct disagreement){
-                     .kind = DRIFT_OUTSIDE, .card = card, .is = card_external_mib(card)});
+        add(ctx, &(struct disagreement){.kind = DRIFT_EXTERNAL_USE,
+                                        .card = card,
+                                        .is = card_external_mib(card)});
     if (card->overuse_mib > 0)
         add(ctx, &(struct disagreement){
                      .kind = DRIFT_OVERUSE, .card = card, .is = card->overuse_mib});
@@ -97,7 +98,7 @@ void diagnosis_node(const struct ledger *l, const struct ledger_node *node,
 {
     const struct ledger_node_facts *f = node->facts;
     if (node->unknown_listed_card >= 0)
-        add(ctx, &(struct disagreement){.kind = DRIFT_LISTED,
+        add(ctx, &(struct disagreement){.kind = DRIFT_CONFIGMAP_UNKNOWN_CARD,
                                         .is = node->unknown_listed_card});
     for (uint32_t i = 0; i < node->n_cards; i++)
         diagnose_card(node, &node->cards[i], add, ctx);
@@ -155,8 +156,10 @@ bool diagnosis_forged(struct buf *out, const struct ledger_pod *pod)
     if (!has_other_cards(pod->node, pod))
         return pod->differences != NULL;
     buf_adds(out, pod->differences ? "; the promise names " : "the promise names ");
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        write_card(out, i, pod->shares[i].card);
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        const struct card *card = ledger_share_card(pod->node, &pod->shares[i]);
+        write_card(out, i, card ? card->index : pod->shares[i].card);
+    }
     buf_adds(out, ", but the kubelet gave ");
     uint32_t n = 0;
     for (uint64_t left = pod->other_cards; left; left &= left - 1)
@@ -174,16 +177,16 @@ void diagnosis_pod(const struct ledger *l, const struct ledger_pod *pod,
         add(ctx, &d);
     if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
         return;
-    d = (struct disagreement){.kind = DRIFT_UNIT,
+    d = (struct disagreement){.kind = DRIFT_MEMORY_UNIT,
                               .pod = pod,
                               .is = ledger_pod_other_unit(pod),
                               .should = l->settings.unit_mib};
     if (d.is > 0)
         add(ctx, &d);
-    d = (struct disagreement){.kind = DRIFT_CARDLESS, .pod = pod};
+    d = (struct disagreement){.kind = DRIFT_NO_CARD, .pod = pod};
     if (!pod->n_shares && (node->n_cards != 1 || pod->request->by_label))
         add(ctx, &d);
-    d.kind = DRIFT_UNPLACED;
+    d.kind = DRIFT_CARD_MISSING;
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         d.share = &pod->shares[i];
         d.is = d.share->mib;
@@ -210,84 +213,92 @@ void diagnosis_count(const struct ledger *l, const struct ledger_node *node,
         diagnosis_pod(l, pod, count, counts);
 }
 
-static void write_of_card(struct buf *out, const struct disagreement *d)
+void disagreement_write(struct buf *out, const struct ledger_node *node,
+                        const struct disagreement *d)
 {
     const struct card *card = d->card;
-    buf_printf(out, "GPU%" PRId32, card->index);
-    if (d->kind == DRIFT_DUPLICATE)
+    const struct ledger_pod *pod = d->kind == DRIFT_WRONG_CARD ? NULL : d->pod;
+    if (card)
+        buf_printf(out, "GPU%" PRId32, card->index);
+    if (pod)
+        buf_printf(out, "pod %.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    switch (d->kind) {
+    case DRIFT_OVERCOMMITTED:
+        if (d->is > d->should)
+            buf_printf(out, " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
+                       d->should, d->is);
+        else if (card->compute_promised > REQUEST_CORE)
+            buf_printf(out, ": %u %% of its compute are promised",
+                       card->compute_promised);
+        else
+            buf_adds(out, " is promised as a whole card and also to other pods");
+        break;
+    case DRIFT_DUPLICATE_UUID:
         buf_printf(out, " has UUID %.*s, which its Scv gives to another card, too",
                    SPAN_ARG(card->uuid));
-    else if (d->kind == DRIFT_OUTSIDE)
+        break;
+    case DRIFT_EXTERNAL_USE:
         buf_printf(out,
                    ": processes outside Kubernetes use %" PRId64
                    " MiB more than the tolerance",
                    d->is);
-    else if (d->kind == DRIFT_OVERUSE)
+        break;
+    case DRIFT_OVERUSE:
         buf_printf(
             out, ": pods use %" PRId64 " MiB more than their promises and the tolerance",
             d->is);
-    else if (d->is > d->should)
-        buf_printf(out, " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
-                   d->should, d->is);
-    else if (card->compute_promised > REQUEST_CORE)
-        buf_printf(out, ": %u %% of its compute are promised", card->compute_promised);
-    else
-        buf_adds(out, " is promised as a whole card and also to other pods");
-}
-
-static void write_of_pod(struct buf *out, const struct ledger_node *node,
-                         const struct disagreement *d)
-{
-    const struct ledger_pod *pod = d->pod;
-    if (d->kind == DRIFT_WRONG_CARD)
-        return;
-    buf_printf(out, "pod %.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
-    if (d->kind == DRIFT_FORGED) {
+        break;
+    case DRIFT_FORGED:
         buf_adds(out, ": ");
         diagnosis_forged(out, pod);
-    } else if (d->kind == DRIFT_UNIT) {
+        break;
+    case DRIFT_MEMORY_UNIT:
         buf_printf(out,
                    " has a promise in units of %" PRId64
                    " MiB, but one unit of " KEY_GPU_MEM " is %" PRId64 " MiB",
                    d->is, d->should);
-    } else if (node->state == NODE_UNKNOWN) {
-        buf_adds(out, " is bound here, but this node does not exist");
-    } else if (d->kind == DRIFT_CARDLESS) {
-        buf_adds(out, " is bound here without a card");
-    } else {
-        buf_printf(out,
-                   " has a promise of %" PRId64 " MiB on GPU%" PRId32
-                   "%s%.*s, which the node does not have",
-                   d->is, d->share->card, d->share->uuid.n ? " " : "",
-                   SPAN_ARG(d->share->uuid));
-    }
-}
-
-void disagreement_write(struct buf *out, const struct ledger_node *node,
-                        const struct disagreement *d)
-{
-    bool cards = d->resource && strcmp(d->resource, KEY_GPU_COUNT) == 0;
-    if (d->card)
-        write_of_card(out, d);
-    else if (d->pod)
-        write_of_pod(out, node, d);
-    else if (d->kind == DRIFT_LISTED)
+        break;
+    case DRIFT_CARD_MISSING:
+    case DRIFT_NO_CARD:
+        if (node->state == NODE_UNKNOWN)
+            buf_adds(out, " is bound here, but this node does not exist");
+        else if (d->kind == DRIFT_NO_CARD)
+            buf_adds(out, " is bound here without a card");
+        else {
+            buf_printf(out, " has a promise of %" PRId64 " MiB on ", d->is);
+            if (d->share->card >= 0)
+                buf_printf(out, "GPU%" PRId32 "%s", d->share->card,
+                           d->share->uuid.n ? " " : "");
+            buf_printf(out, "%.*s, which the node does not have",
+                       SPAN_ARG(d->share->uuid));
+        }
+        break;
+    case DRIFT_CONFIGMAP_UNKNOWN_CARD:
         buf_printf(out,
                    "ConfigMap " KEY_UNHEALTHY_PREFIX "%.*s lists GPU%" PRId64
                    ", which the node does not have",
                    SPAN_ARG(node->name), d->is);
-    else if (d->allocatable)
-        buf_printf(out,
-                   "%" PRId64 " %s are allocatable, but its healthy cards make %" PRId64
-                   ": the device plugin does not run there, or does not offer a card",
-                   d->is, d->resource, d->should);
-    else if (cards)
-        buf_printf(out, "capacity is %" PRId64 " %s, but its Scv lists %" PRId64 " cards",
-                   d->is, d->resource, d->should);
-    else
-        buf_printf(out,
-                   "capacity is %" PRId64 " %s, but its cards make %" PRId64
-                   " (check that --memory-unit is the same here, in the extender and in "
-                   "the device plugin)",
-                   d->is, d->resource, d->should);
+        break;
+    case DRIFT_CAPACITY:
+        if (d->allocatable)
+            buf_printf(out,
+                       "%" PRId64 " %s are allocatable, but its healthy cards make "
+                       "%" PRId64 ": the device plugin does not run there, or does not "
+                       "offer a card",
+                       d->is, d->resource, d->should);
+        else if (!strcmp(d->resource, KEY_GPU_COUNT))
+            buf_printf(out,
+                       "capacity is %" PRId64 " %s, but its Scv lists %" PRId64 " cards",
+                       d->is, d->resource, d->should);
+        else
+            buf_printf(out,
+                       "capacity is %" PRId64 " %s, but its cards make %" PRId64
+                       " (check that --memory-unit is the same here, in the extender and "
+                       "in the device plugin)",
+                       d->is, d->resource, d->should);
+        break;
+    case DRIFT_WRONG_CARD:
+    case DRIFTS:
+        break;
+    }
 }

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "domain/fields.h"
+#include "domain/keys.h"
 #include "domain/quantity.h"
 
 #define KEY(text)                                                                        \
@@ -32,7 +33,58 @@ const struct dialect dialect_hami = {
     .scheduler = KEY("hami-scheduler"),
 };
 
+static int configure(struct dialect *d, struct span key, struct span value,
+                     struct err *err)
+{
+    static const struct {
+        struct span names[3]; /* of key, absent, factor */
+    } fields[DIALECT_LIMITS] = {
+        [DIALECT_CARDS] = {{KEY("resourceName"), KEY("defaultGPUNum")}},
+        [DIALECT_MEMORY] = {{KEY("resourceMem"), KEY("defaultMemory"),
+                             KEY("memoryFactor")}},
+        [DIALECT_PERCENT] = {{KEY("resourceMemPercentage")}},
+        [DIALECT_CORES] = {{KEY("resourceCores"), KEY("defaultCores")}},
+    };
+    for (size_t i = 0; i < 3 * DIALECT_LIMITS; i++) {
+        struct dialect_rule *rule = &d->limits[i / 3];
+        int64_t number = -1;
+        if (!key.n || !span_eq(key, fields[i / 3].names[i % 3]))
+            continue;
+        if (i % 3 == 0) {
+            rule->key = value;
+            return value.n ? 0
+                           : err_set(err, ERR_INVALID, "%.*s is empty", SPAN_ARG(key));
+        }
+        if (!span_i64(value, &number) || number < (i % 3 == 2) || number > rule->most)
+            return err_set(err, ERR_INVALID, "%.*s: \"%.*s\" is not a number up to %lld",
+                           SPAN_ARG(key), SPAN_ARG(value), (long long)rule->most);
+        *(i % 3 == 1 ? &rule->absent : &rule->factor) = number;
+        return 0;
+    }
+    return err_set(err, ERR_INVALID,
+                   "\"%.*s\" is not resourceName, resourceMem, resourceMemPercentage, "
+                   "resourceCores, defaultGPUNum, defaultMemory, defaultCores or "
+                   "memoryFactor",
+                   SPAN_ARG(key));
+}
+
+int dialect_configure(struct dialect *d, struct span text, struct err *err)
+{
+    while (text.p) {
+        struct span value = span_cut(&text, ','), key = span_cut(&value, '=');
+        if (configure(d, span_trim(key), span_trim(value), err))
+            return -1;
+    }
+    return 0;
+}
+
 /* -- the object -- */
+
+/* A pod while it is read. */
+struct reading {
+    struct dialect_pod pod;
+    uint32_t apps, sidecars;
+};
 
 struct container {
     struct dialect_container c;
@@ -56,7 +108,7 @@ static void read_limits(struct field_reader *r, const struct field *f, void *at)
         }
         fields_read_quantity(r->j, f->where, r->a, &read->c.limits[k]);
         read->any = true;
-        read->pod->certain |= k != DIALECT_CARDS;
+        read->pod->certain |= k != DIALECT_CARDS || !jread_key_is(key, KEY_NVIDIA_GPU);
     }
 }
 
@@ -80,12 +132,15 @@ static const struct field container_fields[] = {
 
 static void read_container(struct field_reader *r, const struct field *f, void *at)
 {
-    struct dialect_pod *pod = at;
+    struct reading *q = at;
+    struct dialect_pod *pod = &q->pod;
     struct container read = {.pod = pod};
     fields_read(r, f->where, container_fields, &read);
     read.c.role = span_eq(f->name, SPAN("containers"))           ? CONTAINER_APP
                   : span_eq(read.restart_policy, SPAN("Always")) ? CONTAINER_SIDECAR
                                                                  : CONTAINER_INIT;
+    if (read.c.role != CONTAINER_INIT)
+        read.c.index = read.c.role == CONTAINER_APP ? q->apps++ : q->sidecars++;
     pod->privileged |= read.privileged;
     if (!read.any)
         return;
@@ -118,15 +173,20 @@ static const struct field pod_fields[] = {
     {FIELD("", "spec", dialect_pod, d), FIELD_IS_OBJECT(spec_fields)},
     FIELDS_END,
 };
-_Static_assert(offsetof(struct dialect_pod, d) == 0 && offsetof(struct container, c) == 0,
+_Static_assert(offsetof(struct dialect_pod, d) == 0 &&
+                   offsetof(struct container, c) == 0 &&
+                   offsetof(struct reading, pod) == 0,
                "so that all is read into them");
 
 void dialect_read(struct jread *j, struct arena *a, const struct dialect *d,
                   struct dialect_pod *pod)
 {
     struct field_reader reader = {.j = j, .a = a};
-    *pod = (struct dialect_pod){.d = d, .end = &pod->containers};
-    fields_read(&reader, "pod", pod_fields, pod);
+    struct reading q = {.pod = {.d = d, .end = &q.pod.containers}};
+    fields_read(&reader, "pod", pod_fields, &q);
+    EACH_CONTAINER(c, &q.pod)
+    c->index += c->role == CONTAINER_SIDECAR ? q.apps : 0;
+    *pod = q.pod;
     pod->certain |= pod->notes[DIALECT_ALLOCATED].p != NULL;
 }
 
@@ -197,9 +257,14 @@ int dialect_admit(const struct dialect_pod *pod, const struct pod *object, bool 
                    SPAN_ARG(pod->d->limits[DIALECT_CARDS].key));
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t sum_most(const struct container_sum *sum)
 {
-    return sum->running > sum->peak ? sum->running : sum->peak;
+    return larger(sum->running, sum->peak);
 }
 
 int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t total_mib)
@@ -215,16 +280,16 @@ int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t t
     return sum_most(&sum);
 }
 
-enum { LIST_MAX = 4096 }; /* bytes; it is searched for each card */
-
 /* Has the list a word that is the text or, with `part`, in the text in any case? */
 static bool list_names(struct span list, struct span text, bool part)
 {
     while (list.p) {
         struct span word = span_trim(span_cut(&list, ','));
-        for (size_t i = 0; word.n && i + word.n <= text.n; i++)
-            if (part ? span_eq_nocase((struct span){text.p + i, word.n}, word)
-                     : span_eq(text, word))
+        if (!part && word.n && span_eq(text, word))
+            return true;
+        for (size_t i = 0; part && word.n && i + word.n <= text.n; i++)
+            if (((text.p[i] ^ word.p[0]) | 0x20) == 0x20 &&
+                span_eq_nocase((struct span){text.p + i, word.n}, word))
                 return true;
     }
     return false;
@@ -270,19 +335,23 @@ int dialect_join(struct dialect_pod *pod, struct err *err)
     return 0;
 }
 
-bool dialect_accepts(const struct dialect_pod *pod, struct span model, struct span uuid)
+bool dialect_accepts(const struct span *lists, const struct span *model,
+                     const struct span *uuid)
 {
     cleanup_buf struct buf name = {0};
-    if (model.n && !span_starts(model, SPAN("NVIDIA")))
+    if (model && model->n && !span_starts(*model, SPAN("NVIDIA")))
         buf_adds(&name, "NVIDIA-");
-    buf_add_span(&name, model);
+    if (model)
+        buf_add_span(&name, *model);
     for (enum dialect_note k = DIALECT_USE_TYPE; k <= DIALECT_NOUSE_UUID; k++) {
         bool use = k == DIALECT_USE_TYPE || k == DIALECT_USE_UUID;
         bool type = k < DIALECT_USE_UUID;
-        struct span text = type ? buf_span(&name) : uuid;
-        if (span_trim(pod->notes[k]).n && /* a blank list is no rule */
-            (!text.n || pod->notes[k].n > LIST_MAX ||
-             list_names(pod->notes[k], text, type) != use))
+        if (!span_trim(lists[k]).n ||
+            !(type ? model : uuid)) /* a blank list is no rule */
+            continue;
+        struct span text = type ? buf_span(&name) : *uuid;
+        if (!text.n || lists[k].n > (type ? DIALECT_TYPES_MAX : DIALECT_LIST_MAX) ||
+            list_names(lists[k], text, type) != use)
             return false;
     }
     return true;
@@ -319,32 +388,35 @@ void dialect_write(struct buf *out, const struct dialect_pod *pod, int64_t usabl
 /* -- promises -- */
 
 /* "UUID,TYPE,MIB,PERCENT", and whatever follows. False when damaged, or of too many cards. */
-static bool add_share(struct span text, enum container_role role,
+static bool add_share(struct span text, const struct dialect_container *c,
                       struct dialect_promise *p)
 {
-    static const int64_t most[] = {INT32_MAX, REQUEST_CORE};
     struct span uuid = span_cut(&text, ',');
     struct dialect_share *s = p->shares;
+    int64_t amounts[4] = {0, 0, c->percent, 1};
     span_cut(&text, ',');
     while (s < p->shares + p->n && !span_eq(s->uuid, uuid))
         s++;
-    if (!uuid.n || s == p->shares + REQUEST_MAX_CARDS)
+    if (!uuid.n || s == p->shares + REQUEST_MAX_CARDS ||
+        !span_i64(span_cut(&text, ','), &amounts[0]) || amounts[0] < 1 ||
+        amounts[0] > INT32_MAX || !span_i64(span_cut(&text, ','), &amounts[1]) ||
+        amounts[1] < 0 || amounts[1] > REQUEST_CORE)
         return false;
     p->n += s == p->shares + p->n;
     s->uuid = uuid;
-    for (int i = 0; i < 2; i++) {
-        int64_t amount;
-        if (!span_i64(span_cut(&text, ','), &amount) || amount < !i || amount > most[i])
-            return false;
-        container_sum_add(&s->sums[i], role, amount);
-        *(i ? &s->cores : &s->mib) = sum_most(&s->sums[i]);
+    amounts[0] = larger(amounts[0], c->mib);
+    amounts[1] = larger(amounts[1], c->cores);
+    int64_t *const sums[] = {&s->mib, &s->cores, &s->percent, &s->slots};
+    for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
+        container_sum_add(&s->sums[i], c->role, amounts[i]);
+        *sums[i] = sum_most(&s->sums[i]);
     }
     return true;
 }
 
 /* Reads the next entry that is not empty: HAMi writes one for a container without a card only
  * where cards are registered without a model. False unless it has so many cards. */
-static bool add_entry(struct span *rest, uint32_t cards, enum container_role role,
+static bool add_entry(struct span *rest, const struct dialect_container *c,
                       struct dialect_promise *p)
 {
     struct span entry = {0};
@@ -352,9 +424,9 @@ static bool add_entry(struct span *rest, uint32_t cards, enum container_role rol
     while (rest->p && !entry.n)
         entry = span_cut(rest, ';');
     for (; entry.n; n++)
-        if (!add_share(span_cut(&entry, ':'), role, p))
+        if (!add_share(span_cut(&entry, ':'), c, p))
             return false;
-    return n == cards;
+    return n == c->cards;
 }
 
 int dialect_promise(const struct dialect_pod *pod, struct span node,
@@ -368,8 +440,8 @@ int dialect_promise(const struct dialect_pod *pod, struct span node,
     for (int apps = 0; apps < 2; apps++) /* init containers first */
         EACH_CONTAINER(c, pod)
     if (c->cards && (c->role == CONTAINER_APP) == apps)
-        good = good && add_entry(&rest, c->cards, c->role, p);
-    if (good && add_entry(&rest, 0, CONTAINER_APP, p))
+        good = good && add_entry(&rest, c, p);
+    if (good && add_entry(&rest, &(struct dialect_container){0}, p))
         return 0;
     p->n = 0;
     return err_set(err, ERR_INVALID,

@@ -7,8 +7,8 @@
 
 const char *ids_resource_name(enum ids_resource r)
 {
-    static const char *const names[IDS_RESOURCES] = {KEY_GPU_MEM, KEY_GPU_COUNT,
-                                                     KEY_GPU_SHARE, KEY_GPU_CORE};
+    static const char *const names[IDS_RESOURCES] = {
+        KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_SHARE, KEY_NVIDIA_GPU, KEY_GPU_CORE};
     return names[r];
 }
 
@@ -41,25 +41,23 @@ struct ids_tag ids_tag_of(struct span uuid)
     return tag;
 }
 
-void ids_write(struct buf *out, const struct ids_id *id)
+/* Before the number. */
+static struct span mark_of(enum ids_resource r)
+{
+    return r == IDS_SHARE ? SPAN("-s") : r == IDS_DIALECT ? SPAN("-g") : SPAN("-");
+}
+
+void ids_write(struct buf *out, enum ids_resource r, const struct ids_id *id)
 {
     buf_add(out, id->tag.text, IDS_TAG);
     if (id->unit >= 0) {
-        buf_addc(out, '-');
+        buf_add_span(out, mark_of(r));
         buf_add_i64(out, id->unit);
     }
 }
 
-void ids_write_slot(struct buf *out, const struct ids_id *id)
-{
-    buf_add(out, id->tag.text, IDS_TAG);
-    buf_adds(out, "-s");
-    buf_add_i64(out, id->unit);
-}
-
 bool ids_read(enum ids_resource r, struct span text, struct ids_id *id)
 {
-    const size_t mark = r == IDS_SHARE; /* the s */
     if (text.n < IDS_TAG || (text.n == IDS_TAG) != (r == IDS_COUNT))
         return false;
     for (size_t i = 0; i < IDS_TAG; i++)
@@ -70,17 +68,20 @@ bool ids_read(enum ids_resource r, struct span text, struct ids_id *id)
     id->unit = -1;
     if (r == IDS_COUNT)
         return true;
-    if (mark && (text.n < IDS_TAG + 2 || text.p[IDS_TAG + 1] != 's'))
+    const struct span mark = mark_of(r), rest = {text.p + IDS_TAG, text.n - IDS_TAG};
+    if (!span_starts(rest, mark))
         return false;
-    struct span number = {text.p + IDS_TAG + 1 + mark, text.n - IDS_TAG - 1 - mark};
+    struct span number = {rest.p + mark.n, rest.n - mark.n};
     bool canonical = number.n == 1 || (number.n > 1 && number.p[0] != '0');
-    return text.p[IDS_TAG] == '-' && canonical && span_i64(number, &id->unit) &&
-           id->unit >= 0 && id->unit < IDS_UNITS_MAX;
+    return canonical && span_i64(number, &id->unit) && id->unit >= 0 &&
+           id->unit < IDS_UNITS_MAX;
 }
 
-bool ids_is_of_go_plugin(struct span text)
+bool ids_name_no_card(struct span text)
 {
-    return text.n > 0 && memmem(text.p, text.n, "-_-", 3) != NULL;
+    static const size_t uuid = sizeof "GPU-01234567-0123-0123-0123-0123456789ab" - 1;
+    return text.n > 0 && (memmem(text.p, text.n, "-_-", 3) != NULL ||
+                          (text.n > uuid && text.p[uuid] == '-'));
 }
 
 struct ids_card ids_card_of(struct span uuid)

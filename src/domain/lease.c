@@ -53,6 +53,8 @@ void lease_write(struct buf *out, const struct lease *lease)
     jwrite_object(&w, "metadata");
     jwrite_str(&w, "name", lease->meta.name);
     jwrite_str_set(&w, "namespace", lease->meta.ns);
+    if (lease->owner_uid.n)
+        object_write_owner(&w, lease->meta.name, lease->owner_uid);
     jwrite_str_set(&w, "resourceVersion", lease->meta.version);
     jwrite_object_end(&w);
     jwrite_object(&w, "spec");
@@ -60,7 +62,8 @@ void lease_write(struct buf *out, const struct lease *lease)
     jwrite_i64(&w, "leaseDurationSeconds", lease->duration_s);
     jwrite_str_set(&w, "acquireTime", lease->acquire_time);
     jwrite_str_set(&w, "renewTime", lease->renew_time);
-    jwrite_i64(&w, "leaseTransitions", lease->transitions);
+    if (lease->transitions >= 0)
+        jwrite_i64(&w, "leaseTransitions", lease->transitions);
     jwrite_object_end(&w);
     jwrite_object_end(&w);
 }

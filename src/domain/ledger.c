@@ -23,7 +23,8 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);
-    ledger_kinds_init(l, seed);
+    requests_init(&l->requests, seed ^ 0x2127599b);
+    quotas_init(&l->quotas, settings->dialect ?: &dialect_hami, seed ^ 0x510e527f);
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
@@ -41,6 +42,7 @@ static void node_fini(struct ledger *l, struct ledger_node *node)
     free(node->facts->departures);
     free(node->facts->foreign);
     free(node->facts->listed);
+    free((char *)node->facts->cordon.p);
     free(node->facts);
     free(node->cards);
     if (node->name.p != node->name_bytes)
@@ -60,7 +62,8 @@ void ledger_free(struct ledger *l)
     for (size_t i = 0; i < l->n_chunks; i++)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
-    map_fini(&l->kinds);
+    quotas_fini(&l->quotas);
+    requests_fini(&l->requests);
     free(l->nongpu.slots);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);
@@ -72,6 +75,11 @@ void ledger_free(struct ledger *l)
 const struct ledger_settings *ledger_settings(const struct ledger *l)
 {
     return &l->settings;
+}
+
+struct quotas *ledger_quotas(struct ledger *l)
+{
+    return &l->quotas;
 }
 
 /* Nodes */
@@ -216,6 +224,11 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->cordoned = node->cordoned;
         n->left_out = node->left_out;
         f->included = node->included;
+        if (!span_eq(f->cordon, node->cordon)) {
+            free((char *)f->cordon.p);
+            f->cordon =
+                (struct span){xmemdup0(node->cordon.p, node->cordon.n), node->cordon.n};
+        }
         f->capacity = node->capacity;
         f->allocatable = node->allocatable;
         f->memory = node->room.memory;

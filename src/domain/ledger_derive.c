@@ -170,9 +170,15 @@ static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
 {
     const struct request *r = pod->request;
     int64_t own = 0, unit = share ? unit_of(pod, share, card, mib, &own) : 0;
-    if (r->kind == REQUEST_CARDS || (r->percent && !mib) ||
+    if (r->kind == REQUEST_CARDS || (r->percent && !mib && !r->dialect) ||
         (r->recorded && r->by_label && mib > card->total_mib))
         return card->total_mib;
+    if (share && share->card < 0) { /* HAMi's total has what the driver keeps, and more */
+        int64_t least = card->total_mib * share->percent / 100;
+        return quantity_at_most(mib > least ? mib : least, card->total_mib);
+    }
+    if (request_is_unsettled(r)) /* by the limits, which cannot be edited */
+        return request_mib(r, card->total_mib, card->kind->kept_mib);
     if (!unit || unit == own)
         return mib;
     if (__builtin_mul_overflow(mib / own, unit, &mib))
@@ -192,7 +198,7 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     int64_t mib = -1;
     if (is_full(pod, card))
         return part_mib(pod, card, pod->n_shares ? pod->shares : NULL,
-                        r->cards * request_mib(r, card->total_mib));
+                        r->cards * request_mib(r, card->total_mib, card->kind->kept_mib));
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (ledger_share_card(pod->node, &pod->shares[i]) != card)
             continue;
@@ -221,9 +227,13 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
     if (is_full(pod, card))
         return request_full_core(r);
     /* If the annotations name another number of cards, any of them may have all of it. */
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (ledger_share_card(pod->node, &pod->shares[i]) == card)
-            sum += pod->n_shares == r->cards ? r->core : request_full_core(r);
+    ARRAY_EACH_ITEM(const struct ledger_share, share, pod->shares, pod->n_shares)
+    {
+        if (ledger_share_card(pod->node, share) == card)
+            sum += share->card < 0             ? (r->core ? share->core : 0)
+                   : pod->n_shares == r->cards ? r->core
+                                               : request_full_core(r);
+    }
     return sum;
 }
 
@@ -245,7 +255,16 @@ uint64_t ledger_listed_cards(const struct ledger_node *node, const struct ledger
 static bool names_missing_card(const struct ledger_pod *pod)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        if (pod->shares[i].uuid.n)
+        if (pod->shares[i].uuid.n && pod->shares[i].card >= 0)
+            return true;
+    return false;
+}
+
+/* HAMi gives what has no UUID of a card of ours, too, such as instances. */
+static bool names_unknown_card(const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        if (pod->shares[i].card < 0 && pod->shares[i].on < 0)
             return true;
     return false;
 }
@@ -264,7 +283,8 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
         return 0;
     if (pod->request->by_label && !named && !MUTANT(labeled_cardless_everywhere))
         return 0;
-    if (named || names_missing_card(pod) || (listed && pod->running))
+    if (!names_unknown_card(pod) &&
+        (named || names_missing_card(pod) || (listed && pod->running)))
         return memory && named & ~listed && !MUTANT(part_of_fewer_cards)
                    ? listed
                    : listed & ~named;
@@ -313,10 +333,12 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
     }
 }
 
-static void charge_pods(struct ledger_node *node, int64_t *own)
+static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own)
 {
-    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        ledger_pod_settle(l, pod);
         charge_pod(node, pod, own);
+    }
     const struct ledger_node_facts *f = node->facts;
     ARRAY_EACH_ITEM(const struct departure, d, f->departures, f->n_departures)
     {
@@ -359,8 +381,10 @@ static int64_t claims_of(const struct ledger_node *node, bool terminating)
     const struct ledger_node_facts *f = node->facts;
     /* The kubelet ignores limits of a resource that no device plugin of its node has, and the
      * pod runs without a card. */
-    int64_t claimed = 0,
-            capacity = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
+    int64_t claimed = 0, capacity = node->dialect == SCV_DIALECT_HAMI
+                                        ? 0 /* ours serves it */
+                                    : f->has[LEDGER_NODE] ? f->capacity.devices
+                                                          : UINT32_MAX;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(pod->request), has = 0;
         if (asked)
@@ -478,7 +502,7 @@ static void count_cards(struct ledger *l, const struct ledger_node *node, int si
     {
         l->n_overcommitted += (size_t)(sign * card->overcommitted);
         if (node->state == NODE_USABLE)
-            l->mix.kinds[card->kind->id].free_mib +=
+            l->requests.kinds[card->kind->id].free_mib +=
                 sign * quantity_at_most(card->free_mib, INT64_C(1) << FREE_BITS);
     }
 }
@@ -531,8 +555,19 @@ static void sum_up(struct ledger_node *node)
 static int64_t slots_of_card(const struct ledger_node *node)
 {
     const struct node_resources *c = &node->facts->capacity;
-    int64_t cards = c->cards > 0 ? c->cards : node->n_cards;
-    return c->slots > 0 && cards > 0 ? c->slots / cards : 0;
+    int64_t cards = c->cards > 0 ? c->cards : node->n_cards, slots = c->slots;
+    if (slots <= 0 && node->dialect == SCV_DIALECT_HAMI)
+        slots = c->devices;
+    return slots > 0 && cards > 0 ? slots / cards : 0;
+}
+
+static bool is_cordoned(const struct ledger_node_facts *f, struct span uuid)
+{
+    struct span rest = f->cordon;
+    while (uuid.n && rest.p)
+        if (span_eq(span_trim(span_cut(&rest, ',')), uuid))
+            return true;
+    return false;
 }
 
 void ledger_derive(struct ledger *l, struct ledger_node *node)
@@ -548,6 +583,10 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
     /* Without the list, the node program may be one of version 1.0. */
     node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
+    /* Of a node that was ours, the meaning is unknown without the Scv; others are NVIDIA's. */
+    bool ours = f->has[LEDGER_LEASE] || f->capacity.mem > 0 || f->capacity.slots > 0;
+    node->dialect =
+        node->state == NODE_SCV_MISSING && ours ? SCV_DIALECT_OTHER : f->dialect;
     node->links = f->links;
     node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {
@@ -568,8 +607,10 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     int64_t slots = f->has[LEDGER_NODE] ? slots_of_card(node) : UINT16_MAX;
     for (uint32_t i = 0; i < node->n_cards; i++)
         node->cards[i].slots_left = ledger_saturated(slots);
+    for (uint32_t i = 0; i < node->n_cards && f->has[LEDGER_NODE]; i++)
+        node->cards[i].cordoned = is_cordoned(f, node->cards[i].uuid);
     node->unknown_listed_card = unknown_listed_card(node);
-    charge_pods(node, own);
+    charge_pods(l, node, own);
     charge_reservations(node);
     claim_cards(node);
     ledger_use_measure(node, measured);

@@ -4,7 +4,6 @@
  * of its node, or of pending pods. */
 #include "domain/ledger_priv.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -13,133 +12,13 @@
 #include "base/mutant.h"
 #include "domain/quantity.h"
 
-/* -- requests, each stored once -- */
-
-/* In one block with its parts and the key, which has the texts. */
-struct shared_request {
-    struct request request; /* first: a user has a pointer to it */
-    struct resources resources;
-    struct span key;
-    size_t users;
-    struct request_part parts[];
-};
-
-void request_pool_init(struct map *pool, uint64_t seed)
+/* So many more pods, and members of gangs, are pending as this one is, or fewer. */
+static void count_pending(struct ledger *l, const struct ledger_pod *pod, int pods,
+                          int members)
 {
-    map_init(pool, seed, offsetof(struct shared_request, key));
-}
-
-enum { KEY_PART_NUMBERS = 3 };
-
-/* The same bytes for equal requests only: the structs without their pointers, then the texts. */
-static void write_key(struct buf *key, const struct request *r,
-                      const struct resources *resources)
-{
-    struct request flat = *r;
-    flat.models.p = NULL;
-    flat.parts = NULL;
-    buf_add(key, &flat, sizeof flat);
-    buf_add(key, resources, sizeof *resources);
-    buf_add_span(key, r->models);
-    ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
-    {
-        const int64_t of_part[KEY_PART_NUMBERS] = {part->index, part->amount,
-                                                   (int64_t)part->name.n};
-        buf_add(key, of_part, sizeof of_part);
-        buf_add_span(key, part->name);
-    }
-}
-
-static struct shared_request *
-shared_new(const struct request *r, const struct resources *resources, struct span key)
-{
-    size_t parts = r->n_parts * sizeof *r->parts;
-    struct shared_request *s = xmalloc(sizeof *s + parts + key.n);
-    const char *at = memcpy((char *)s->parts + parts, key.p, key.n);
-    *s = (struct shared_request){
-        .request = *r, .resources = *resources, .key = {at, key.n}};
-    s->request.parts = s->parts;
-    s->request.models.p = at += sizeof *r + sizeof *resources;
-    at += r->models.n;
-    for (size_t i = 0; i < r->n_parts; i++) {
-        s->parts[i] = r->parts[i];
-        s->parts[i].name.p = at += KEY_PART_NUMBERS * sizeof(int64_t);
-        at += r->parts[i].name.n;
-    }
-    return s;
-}
-
-const struct request *request_pool_take(struct map *pool, const struct request *r,
-                                        const struct resources *resources)
-{
-    cleanup_buf struct buf key = {0};
-    write_key(&key, r, resources);
-    struct shared_request *s = map_get(pool, buf_span(&key));
-    if (!s) {
-        s = shared_new(r, resources, buf_span(&key));
-        map_set(pool, s);
-    }
-    s->users++;
-    return &s->request;
-}
-
-const struct resources *request_pool_resources(const struct request *request)
-{
-    return &((const struct shared_request *)request)->resources;
-}
-
-void request_pool_release(struct map *pool, const struct request *request)
-{
-    struct shared_request *s = (struct shared_request *)request;
-    if (--s->users > 0)
-        return;
-    map_remove(pool, s->key);
-    free(s);
-}
-
-/* -- classes of pending pods -- */
-
-/* So many more pods, and members of gangs, have the pod's request. */
-static void class_count(struct ledger *l, const struct ledger_pod *pod, int pods,
-                        int members)
-{
-    const struct request *r = pod->request;
-    size_t i = 0;
-    if (r->kind == REQUEST_NONE)
-        return;
-    while (i < l->n_classes && (l->classes[i].priority != pod->priority ||
-                                !request_equal(&l->classes[i].request, r)))
-        i++;
-    MEM_GROW(l->classes, l->classes_cap, i + 1);
-    struct ledger_class *c = &l->classes[i];
-    if (i == l->n_classes) {
-        l->n_classes++;
-        *c = (struct ledger_class){++l->last_class, pod->priority,
-                                   request_without_parts(r), 0, 0};
-        c->request.models.p = xmemdup0(r->models.p, r->models.n);
-    }
-    c->pods += (size_t)pods;
-    c->members += (size_t)members;
-    if (c->pods)
-        return;
-    free((char *)c->request.models.p);
-    *c = l->classes[--l->n_classes];
-}
-
-static void class_add(struct ledger *l, const struct ledger_pod *pod)
-{
-    class_count(l, pod, 1, pod->member != NULL);
-}
-
-static void class_remove(struct ledger *l, const struct ledger_pod *pod)
-{
-    class_count(l, pod, -1, -(pod->member != NULL));
-}
-
-const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
-{
-    *n = l->n_classes;
-    return l->classes;
+    l->n_pending += (size_t)pods;
+    l->n_pending_members += (size_t)members;
+    requests_pend(&l->requests, pod->request, pod->priority, pods, members);
 }
 
 /* -- gangs -- */
@@ -161,10 +40,8 @@ static void gang_leave(struct ledger *l, struct ledger_pod *p)
     if (!m)
         return;
     struct ledger_gang *g = m->gang;
-    if (!p->node) {
-        l->n_pending_members--;
-        class_count(l, p, 0, -1);
-    }
+    if (!p->node)
+        count_pending(l, p, 0, -1);
     LEDGER_UNLINK(m, next, from);
     if (!g->members) {
         map_remove(&l->gangs, g->key);
@@ -188,10 +65,8 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     m->since_ms = INT64_MAX;
     LEDGER_LINK(g->members, m, next, from);
     p->member = m;
-    if (!p->node) {
-        l->n_pending_members++;
-        class_count(l, p, 0, 1);
-    }
+    if (!p->node)
+        count_pending(l, p, 0, 1);
 }
 
 static void gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod)
@@ -229,7 +104,7 @@ static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
 {
     if (!edit)
         return;
-    request_pool_release(&l->requests, edit->request);
+    requests_release(&l->requests, edit->request);
     free(edit->invalid_reason);
     free((char *)edit->nominated.p);
     free(edit);
@@ -238,7 +113,7 @@ static void edit_free(struct ledger *l, struct ledger_pod_edit *edit)
 static void pod_free(struct ledger *l, struct ledger_pod *pod)
 {
     edit_free(l, pod->edit);
-    request_pool_release(&l->requests, pod->request);
+    requests_release(&l->requests, pod->asks);
     free((char *)pod->invalid_reason);
     free((char *)pod->differences);
     free(pod->nomination);
@@ -249,7 +124,6 @@ static void pod_free(struct ledger *l, struct ledger_pod *pod)
 void ledger_pods_init(struct ledger *l, uint64_t seed)
 {
     map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
-    request_pool_init(&l->requests, seed ^ 0x2127599b);
     map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
 }
 
@@ -260,19 +134,13 @@ void ledger_pods_free(struct ledger *l)
         gang_leave(l, pod);
         pod_free(l, pod);
     }
-    for (size_t i = 0; i < l->n_classes; i++)
-        free((char *)l->classes[i].request.models.p);
-    free(l->classes);
-    assert(l->requests.n == 0);
-    request_mix_fini(&l->mix);
     map_fini(&l->gangs);
-    map_fini(&l->requests);
     map_fini(&l->pods_by_uid);
 }
 
 struct resources ledger_pod_requests(const struct ledger_pod *pod)
 {
-    return *request_pool_resources(pod->request);
+    return *requests_resources(pod->asks);
 }
 
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
@@ -280,9 +148,9 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
     return map_get(&l->pods_by_uid, uid);
 }
 
-const struct request_mix *ledger_mix(const struct ledger *l)
+const struct requests *ledger_requests(const struct ledger *l)
 {
-    return &l->mix;
+    return &l->requests;
 }
 
 struct ledger_pod *ledger_last_pending(const struct ledger *l)
@@ -397,22 +265,29 @@ void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
     }
 }
 
+/* What the pod asks for where it is. */
+static const struct request *request_here(const struct ledger_pod *pod)
+{
+    return request_on(pod->asks, pod->node ? pod->node->dialect : SCV_DIALECT_NONE);
+}
+
 /* `resources`: what it requests of its node. */
 static void share_request(struct ledger *l, struct ledger_pod *pod,
                           const struct request *request,
                           const struct resources *resources)
 {
-    const struct request *old = pod->request;
-    pod->request = request_pool_take(&l->requests, request, resources);
+    const struct request *old = pod->asks;
+    pod->asks = requests_take(&l->requests, request, resources);
+    pod->request = request_here(pod);
     if (old)
-        request_pool_release(&l->requests, old);
+        requests_release(&l->requests, old);
 }
 
 /* Replaces both with copies. */
 static void set_request(struct ledger *l, struct ledger_pod *pod,
                         const struct request *request, const char *why_not)
 {
-    share_request(l, pod, request, request_pool_resources(pod->request));
+    share_request(l, pod, request, requests_resources(pod->asks));
     free((char *)pod->invalid_reason);
     pod->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
@@ -425,8 +300,7 @@ static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod 
     p->edit->priority = ledger_saturated(pod->priority);
     p->edit->nominated = (struct span){
         xmemdup0(pod->nominated_node.p, pod->nominated_node.n), pod->nominated_node.n};
-    p->edit->request =
-        request_pool_take(&l->requests, request, request_pool_resources(p->request));
+    p->edit->request = requests_take(&l->requests, request, requests_resources(p->asks));
     p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
 }
 
@@ -452,10 +326,8 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     list_push_pod(&l->pending, pod);
     if (!pod->next)
         l->last_pending = pod;
-    l->n_pending++;
-    l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
-    class_add(l, pod);
+    count_pending(l, pod, 1, pod->member != NULL);
 }
 
 static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
@@ -497,8 +369,8 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->never_preempts = pod->never_preempts;
     p->gated = pod->gated;
     p->scheduler = ledger_scheduler(pod->scheduler);
-    if (!resources_equal(request_pool_resources(p->request), &pod->requests)) {
-        share_request(l, p, p->request, &pod->requests);
+    if (!resources_equal(requests_resources(p->asks), &pod->requests)) {
+        share_request(l, p, p->asks, &pod->requests);
         if (p->node)
             ledger_derive(l, p->node);
     }
@@ -511,21 +383,40 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (!known || p->priority != priority || !request_equal(p->request, request) ||
         p->invalid_reason || why_not) {
         if (p->request->kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
-            request_mix_add(&l->mix, request, pod->requests.cpu_milli);
+            requests_weigh(&l->requests, request, pod->requests.cpu_milli);
         l->pending_generation++;
-        class_remove(l, p);
+        count_pending(l, p, -1, -(p->member != NULL));
         p->priority = priority;
         set_request(l, p, request, why_not);
-        class_add(l, p);
+        count_pending(l, p, 1, p->member != NULL);
     }
     nominate_as_shown(l, p, pod->nominated_node);
     return p;
 }
 
+/* The placed pod. */
+static void quota_use(struct ledger *l, const struct ledger_pod *pod, int sign)
+{
+    quotas_use(&l->quotas, pod->ns,
+               ledger_quota_amounts(pod->request, pod->shares, pod->n_shares), sign);
+}
+
+void ledger_pod_settle(struct ledger *l, struct ledger_pod *pod)
+{
+    const struct request *here = request_here(pod);
+    if (pod->request == here)
+        return;
+    quota_use(l, pod, -1);
+    pod->request = here;
+    quota_use(l, pod, 1);
+}
+
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not)
 {
+    quota_use(l, pod, -1);
     set_request(l, pod, request, why_not);
+    quota_use(l, pod, 1);
     ledger_derive(l, pod->node);
 }
 
@@ -548,14 +439,15 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     if (l->last_pending == pod)
         l->last_pending = pod->prev;
     list_remove_pod(node ? &node->pods : &l->pending, pod);
-    if (!node) {
-        l->n_pending--;
-        l->n_pending_members -= pod->member != NULL;
+    if (node) {
+        quota_use(l, pod, -1);
+    } else {
         l->pending_generation++;
-        class_remove(l, pod);
+        count_pending(l, pod, -1, -(pod->member != NULL));
     }
     pod->node = NULL;
     pod->other_cards = 0;
+    pod->request = pod->asks;
     return node;
 }
 
@@ -575,7 +467,8 @@ static bool same_shares(const struct ledger_pod *pod, const struct ledger_share 
     for (uint32_t i = 0; i < n; i++) {
         const struct ledger_share *a = &pod->shares[i], *b = &shares[i];
         if (a->card != b->card || a->mib != b->mib || a->unit_mib != b->unit_mib ||
-            a->card_units != b->card_units || !span_eq(a->uuid, b->uuid))
+            a->card_units != b->card_units || a->percent != b->percent ||
+            a->core != b->core || !span_eq(a->uuid, b->uuid))
             return false;
     }
     return true;
@@ -593,7 +486,9 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     pod->shares = copy;
     pod->n_shares = (uint8_t)n;
     pod->node = node;
+    pod->request = request_here(pod);
     list_push_pod(&node->pods, pod);
+    quota_use(l, pod, 1);
     nominate(l, pod, (struct span){0});
     if (old != node)
         refresh_after_removal(l, old);

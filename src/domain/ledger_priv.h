@@ -14,19 +14,6 @@ struct nongpu_pods {
     uint64_t list; /* the list that the marks belong to */
 };
 
-/*
- * The requests of pods, of GPUs and of the node. Many pods make equal requests, so each
- * different request is stored once, with the number of its users. Equal ones also have
- * equal parts.
- */
-
-void request_pool_init(struct map *pool, uint64_t seed);
-/* A copy, which does not change and lives until each user has released it. */
-const struct request *request_pool_take(struct map *pool, const struct request *request,
-                                        const struct resources *resources);
-void request_pool_release(struct map *pool, const struct request *request);
-const struct resources *request_pool_resources(const struct request *request);
-
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
  * used. */
 struct departure {
@@ -93,11 +80,13 @@ struct ledger_node_facts {
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
-    uint8_t isolation;     /* of the Scv */
+    uint8_t isolation; /* of the Scv */
+    enum scv_dialect dialect : 8;
     bool assignments_kept; /* they are of a former Scv */
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
     uint32_t samples;      /* number of different samples so far */
 
+    struct span cordon; /* owned: hami.io/device-cordon */
     bool cordoned, node_damaged, included;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 
@@ -111,7 +100,7 @@ struct ledger_node_facts {
 
 /* The newest state of an unbound pod while cards are reserved for it. */
 struct ledger_pod_edit {
-    const struct request *request; /* of the pool, like that of the pod */
+    const struct request *request; /* taken, like that of the pod */
     char *invalid_reason;          /* or NULL */
     struct span nominated;         /* owned: name of a node, or empty */
     int32_t priority;
@@ -125,21 +114,17 @@ struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid, reservations_by_uid;
     struct nongpu_pods nongpu;
-    struct map gangs;            /* by gang_key */
+    struct map gangs; /* by gang_key */
+    struct quotas quotas;
     struct ledger_node **chunks; /* of LEDGER_CHUNK contiguous slots each */
     size_t n_chunks, chunks_cap;
     size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
-    struct map requests;                       /* of the pods */
-    struct map kinds;                          /* of the cards */
+    struct requests requests;
     struct ledger_pod *pending, *last_pending; /* newest first */
     size_t n_pending, n_pending_members;       /* members of gangs */
-    struct ledger_class *classes;              /* of pending pods */
-    uint64_t last_class;                       /* id */
-    size_t n_classes, classes_cap;
-    struct request_mix mix;
-    struct list links; /* of the nodes */
+    struct list links;                         /* of the nodes */
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */
@@ -190,6 +175,8 @@ static inline struct span ledger_put_string(struct span text, char **at)
 
 /* The cards of the node, whose kinds may end, no longer count; ledger_derive has to follow. */
 void ledger_forget_cards(struct ledger *l, struct ledger_node *node);
+/* Sets the request of a placed pod to what it asks for there. */
+void ledger_pod_settle(struct ledger *l, struct ledger_pod *pod);
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);
 
@@ -200,7 +187,6 @@ void ledger_requests_settle(struct ledger_node *node);
 void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
                            const struct scv *scv);
 void ledger_facts_drop_scv(struct ledger *l, struct ledger_node *node);
-void ledger_kinds_init(struct ledger *l, uint64_t seed);
 /* The pod's assignments; *n gets their number. */
 const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
                                                       const struct ledger_pod *pod,
@@ -216,7 +202,7 @@ struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot);
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
-/* Pods, their requests, classes and gangs. */
+/* Pods and gangs. */
 void ledger_pods_init(struct ledger *l, uint64_t seed);
 void ledger_pods_free(struct ledger *l);
 void ledger_reservations_free(struct ledger *l);

@@ -8,9 +8,28 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 
+/* A pod without a known card counts for what it asks for, and half of no card is nothing. That a card
+ * is whole decides its compute, and not its memory. */
+struct quota_amounts ledger_quota_amounts(const struct request *r,
+                                          const struct ledger_share *shares, uint32_t n)
+{
+    int64_t mib = n ? 0 : r->mib_per_card * r->cards;
+    for (uint32_t i = 0; i < n; i++)
+        mib += r->kind == REQUEST_CARDS
+                   ? request_mib(r, shares[i].card_units ?: shares[i].mib, INT32_MAX)
+                   : shares[i].mib;
+    return quota_amounts(r, n ?: r->cards, mib);
+}
+
+static void quota_use(struct ledger *l, const struct ledger_reservation *r, int sign)
+{
+    quotas_use(&l->quotas, r->ns,
+               ledger_quota_amounts(r->request, r->shares, r->n_shares), sign);
+}
+
 static void reservation_free(struct ledger *l, struct ledger_reservation *r)
 {
-    request_pool_release(&l->requests, r->request);
+    requests_release(&l->requests, r->request);
     free(r->shares);
     free(r);
 }
@@ -73,7 +92,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     r->uid = ledger_put_string(from->uid, &at);
     r->ns = ledger_put_string(from->ns, &at);
     r->name = ledger_put_string(from->name, &at);
-    r->request = request_pool_take(&l->requests, from->request, &from->requests);
+    r->request = requests_take(&l->requests, from->request, &from->requests);
     r->shares = ledger_shares_copy(from->shares, from->n_shares);
     r->cordoned = node->cordoned;
     r->node = node;
@@ -83,6 +102,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     if (old) /* after the node is in use: it must not be dropped */
         ledger_reservation_end(l, old);
     map_set(&l->reservations_by_uid, r);
+    quota_use(l, r, 1);
     insert(l, r);
     ledger_derive(l, node);
 }
@@ -96,6 +116,7 @@ void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
     LEDGER_UNLINK(r, next_here, from_here);
     node->has_reserved = node->reserved != NULL;
     map_remove(&l->reservations_by_uid, r->uid);
+    quota_use(l, r, -1);
     reservation_free(l, r);
     ledger_derive(l, node);
     ledger_node_drop_if_unused(l, node);

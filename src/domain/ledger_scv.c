@@ -265,53 +265,10 @@ static void drop_assignments(struct ledger_node_facts *f)
     f->assignments_kept = false;
 }
 
-/* In one block with its key, which has the texts. */
-struct shared_kind {
-    struct card_kind kind; /* first: a card has a pointer to it */
-    struct span key;
-    size_t users;
-};
-
-void ledger_kinds_init(struct ledger *l, uint64_t seed)
-{
-    map_init(&l->kinds, seed ^ 0x7f4a7c15, offsetof(struct shared_kind, key));
-}
-
-static const struct card_kind *kind_take(struct ledger *l, const struct card_kind *like)
-{
-    cleanup_buf struct buf key = {0};
-    const size_t lengths[] = {like->model.n, like->profile.n};
-    buf_add_span(&key, like->model);
-    buf_add_span(&key, like->profile);
-    buf_add(&key, lengths, sizeof lengths);
-    buf_add(&key, &like->spec, sizeof like->spec);
-    buf_add(&key, &like->total_mib, sizeof like->total_mib);
-    struct shared_kind *s = map_get(&l->kinds, buf_span(&key));
-    if (!s) {
-        s = xcalloc(1, sizeof *s + key.n);
-        const char *at = memcpy(s + 1, key.p, key.n);
-        *s = (struct shared_kind){.kind = *like, .key = {at, key.n}};
-        s->kind.model.p = at;
-        s->kind.profile.p = at + like->model.n;
-        s->kind.id = request_mix_add_kind(&l->mix, &s->kind);
-        map_set(&l->kinds, s);
-    }
-    s->users++;
-    return &s->kind;
-}
-
 static void kinds_release(struct ledger *l, const struct ledger_scv_card *cards, size_t n)
 {
-    ARRAY_EACH_ITEM(const struct ledger_scv_card, card, cards, n)
-    {
-        struct shared_kind *s = (struct shared_kind *)card->kind;
-        if (--s->users > 0)
-            continue;
-        if (s->kind.id)
-            request_mix_remove_kind(&l->mix, s->kind.id);
-        map_remove(&l->kinds, s->key);
-        free(s);
-    }
+    for (size_t i = 0; i < n; i++)
+        requests_release_kind(&l->requests, cards[i].kind);
 }
 
 /* All but the assignments. */
@@ -332,6 +289,7 @@ static void drop_cards(struct ledger *l, struct ledger_node *node)
     f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
     f->isolation = 0;
+    f->dialect = SCV_DIALECT_NONE;
     f->sample_s = f->scv_created_s = 0;
 }
 
@@ -373,14 +331,15 @@ static void copy_cards(struct ledger *l, struct ledger_node_facts *f,
         struct card_kind kind = {.model = from->model,
                                  .profile = profile_of(from),
                                  .spec = from->spec,
-                                 .total_mib = from->total_mib - kept_mib};
+                                 .total_mib = from->total_mib - kept_mib,
+                                 .kept_mib = kept_mib};
         if (MUTANT(shrunk_card_keeps_its_size) && i < n_old &&
             kind.total_mib < old[i].kind->total_mib)
             kind.total_mib = old[i].kind->total_mib;
         f->scv_cards[i] = (struct ledger_scv_card){
             .uuid = span_put(from->uuid, &at),
             .bus_id = span_put(from->bus_id, &at),
-            .kind = kind_take(l, &kind),
+            .kind = requests_take_kind(&l->requests, &kind),
             .kept_mib = kept_mib,
             .used_mib = scv_card_used(from),
             .id = from->id,
@@ -616,6 +575,7 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
     f->n_scv_cards = 0;
     drop_cards(l, node);
     f->scv_damaged = scv->damaged;
+    f->dialect = scv->damaged ? SCV_DIALECT_OTHER : scv_dialect_of(scv->dialect);
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
     f->scv_created_s = scv->meta.created_s;

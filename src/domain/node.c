@@ -88,8 +88,10 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
         {OBJECT_LABEL, SPAN(KEY_MODE), &q->mode},
         {OBJECT_LABEL, SPAN(KEY_NODES), &q->nodes},
         {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE), &q->cgpu},
+        {OBJECT_LABEL, SPAN(KEY_DIALECT), &q->node.dialect},
         {OBJECT_LABEL, SPAN(KEY_CARDS), &q->node.cards_label},
         {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &q->node.cards_note},
+        {OBJECT_ANNOTATION, SPAN(KEY_HAMI_CORDON), &q->node.cordon},
     };
     (void)f;
     object_meta_read(r->j, r->a, &q->node.meta, fields, ARRAY_LEN(fields));
@@ -228,8 +230,7 @@ int node_cards_parse(struct span text, struct node_cards *cards, struct err *err
     const size_t unit = sizeof "MiB" - 1;
     struct span mib_text = text, number = span_cut(&mib_text, 'x');
     int64_t n, mib;
-    bool good =
-        mib_text.n > unit && memcmp(mib_text.p + mib_text.n - unit, "MiB", unit) == 0;
+    bool good = span_ends(mib_text, SPAN("MiB"));
     mib_text.n -= good ? unit : 0;
     good = good && read_number(number, SCV_MAX_CARDS, &n) &&
            read_number(mib_text, NODE_CARD_MIB_MAX, &mib);

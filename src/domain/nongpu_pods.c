@@ -90,7 +90,8 @@ bool ledger_node_offers(const struct ledger_node *node, const struct request *r)
 {
     const struct node_resources *a = &node->facts->allocatable;
     return !node->cpu_milli || r->kind == REQUEST_NONE ||
-           (r->slots                    ? a->slots
+           (r->dialect                  ? (a->devices > 0 ? a->devices : a->slots)
+            : r->slots                  ? a->slots
             : r->kind == REQUEST_MEMORY ? a->mem
             : r->kind == REQUEST_CARDS  ? a->cards
                                         : a->devices) > 0;

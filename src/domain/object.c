@@ -27,31 +27,34 @@ static void read_map(struct jread *j, struct arena *a, const char *where,
     }
 }
 
-static void read_owner(struct jread *j, struct arena *a,
-                       const struct object_field *fields, size_t n)
-{
-    struct jread_str key;
-    struct span kind = {0}, name = {0};
-    jread_object(j, "metadata.ownerReferences[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "kind"))
-            jread_text(j, "metadata.ownerReferences[].kind", a, &kind);
-        else if (jread_key_is(key, "name"))
-            jread_text(j, "metadata.ownerReferences[].name", a, &name);
-        else
-            jread_skip(j);
-    }
-    for (size_t i = 0; i < n; i++)
-        if (fields[i].map == OBJECT_OWNER && span_eq(kind, fields[i].key))
-            *fields[i].out = name;
-}
-
 static void read_owners(struct jread *j, struct arena *a,
                         const struct object_field *fields, size_t n)
 {
+    struct jread_str key;
     jread_array(j, "metadata.ownerReferences");
-    while (jread_item(j))
-        read_owner(j, a, fields, n);
+    while (jread_item(j)) {
+        struct span kind = SPAN(""), name = {0}, uid = {0};
+        jread_object(j, "metadata.ownerReferences[]");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, "kind"))
+                jread_text(j, "metadata.ownerReferences[].kind", a, &kind);
+            else if (jread_key_is(key, "name"))
+                jread_text(j, "metadata.ownerReferences[].name", a, &name);
+            else if (jread_key_is(key, "uid"))
+                jread_text(j, "metadata.ownerReferences[].uid", a, &uid);
+            else
+                jread_skip(j);
+        }
+        for (size_t i = 0; i < n; i++) {
+            const enum object_map map = fields[i].map;
+            if (map == OBJECT_OTHER_OWNER
+                    ? !span_eq(kind, fields[i].key)
+                    : map >= OBJECT_OWNER && span_eq(kind, fields[i].key))
+                *fields[i].out = map == OBJECT_OWNER       ? name
+                                 : map == OBJECT_OWNER_UID ? uid
+                                                           : kind;
+        }
+    }
 }
 
 /* An invalid time counts as absent: no decision depends on it. */
@@ -91,6 +94,18 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
         else
             jread_skip(j);
     }
+}
+
+void object_write_owner(struct jwrite *w, struct span node, struct span uid)
+{
+    jwrite_array(w, "ownerReferences");
+    jwrite_object(w, NULL);
+    jwrite_str(w, "apiVersion", SPAN("v1"));
+    jwrite_str(w, "kind", SPAN("Node"));
+    jwrite_str(w, "name", node);
+    jwrite_str(w, "uid", uid);
+    jwrite_object_end(w);
+    jwrite_array_end(w);
 }
 
 bool object_is_name(struct span name)

@@ -82,6 +82,7 @@ struct pod_requests_reader {
     bool has_pod_status; /* status.resources is not null */
     bool has_resize;     /* a condition PodResizePending ... */
     bool infeasible;     /* ... whose first one has this reason */
+    int64_t bound_s;     /* of the condition PodScheduled; 0: it has none */
 };
 
 static const int64_t milli_max = RESOURCES_MAX * 1000;
@@ -122,11 +123,13 @@ static const struct field requirements_fields[] = {
 };
 
 struct condition {
-    struct span type, reason;
+    struct span type, reason, status, since;
 };
 static const struct field condition_fields[] = {
     {FIELD("status.conditions[].", "type", condition, type)},
     {FIELD("status.conditions[].", "reason", condition, reason)},
+    {FIELD("status.conditions[].", "status", condition, status)},
+    {FIELD("status.conditions[].", "lastTransitionTime", condition, since)},
     FIELDS_END,
 };
 
@@ -135,6 +138,9 @@ static void read_condition(struct field_reader *r, const struct field *f, void *
     struct pod_requests_reader *requests = at;
     struct condition c = {0};
     fields_read(r, f->where, condition_fields, &c);
+    if (span_eq(c.type, SPAN("PodScheduled")) && span_eq(c.status, SPAN("True")) &&
+        !clock_parse(c.since, &requests->bound_s))
+        requests->bound_s = 0;
     if (!span_eq(c.type, SPAN("PodResizePending")) || requests->has_resize)
         return;
     requests->has_resize = true;
@@ -603,9 +609,13 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
     struct field_reader reader = {.j = j, .a = a};
     struct reading r = {.pod = {.phase = POD_PENDING}};
+    jread_peek(j); /* moves to the first byte of the object */
+    const char *start = j->data + j->pos;
     fields_read(&reader, "pod", pod_fields, &r);
     *pod = r.pod;
+    pod->object = (struct span){start, (size_t)(j->data + j->pos - start)};
     pod->phase = phase_of(r.phase);
+    pod->bound_s = r.requests.bound_s;
     pod->never_preempts = span_eq(r.preemption_policy, SPAN("Never"));
     for (size_t i = 0; i < pod->n_containers; i++) {
         struct pod_container *c = &pod->containers[i];

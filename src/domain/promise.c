@@ -7,7 +7,9 @@
 #include "base/jwrite.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/dialect.h"
 #include "domain/keys.h"
+#include "domain/quantity.h"
 
 enum {
     INDEX_MAX = 65535,
@@ -143,6 +145,50 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
     return promise->n > 0;
 }
 
+bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts,
+                     struct arena *a, struct promise *promise, int *bad, struct err *err)
+{
+    struct dialect_promise hami = {0};
+    struct dialect_pod words;
+    struct limits ours = limits_of(pod);
+    bool limited = false, asks = false;
+    struct jread j;
+    *bad = 0;
+    if (MUTANT(taken_over_nowhere) || pod->idx.p || pod->allocation.p || ours.mem ||
+        ours.cards || ours.slots)
+        return false;
+    jread_init(&j, pod->object.p, pod->object.n);
+    dialect_read(&j, a, d, &words);
+    *bad = dialect_request(&words, err);
+    for (const struct dialect_container *c = words.containers; c; c = c->next) {
+        asks |= *bad || c->cards;
+        for (int k = DIALECT_CARDS + 1; k < DIALECT_LIMITS; k++)
+            limited |= c->limits[k].p != NULL;
+    }
+    counts = counts && words.notes[DIALECT_NODE].p && words.notes[DIALECT_ALLOCATED].p;
+    if (!asks || !(counts || limited))
+        return false;
+    if (!*bad && counts)
+        *bad = dialect_promise(&words, pod->node, &hami, err);
+    *promise = (struct promise){
+        .taken_over = true, .n = hami.n, .units = -1, .unit_mib = -1, .card_mib = -1};
+    promise->shares = arena_zalloc(a, hami.n * sizeof *promise->shares);
+    for (size_t i = 0; i < hami.n; i++) {
+        const struct dialect_share *from = &hami.shares[i];
+        promise->shares[i] = (struct promise_share){
+            .card = -1,
+            .units = -1,
+            .uuid = from->uuid,
+            .mib = from->mib,
+            .percent = (uint8_t)quantity_at_most(from->percent, 100),
+            .core = (uint8_t)quantity_at_most(from->cores, REQUEST_CORE),
+        };
+        if (from->slots > promise->slots)
+            promise->slots = (uint32_t)from->slots;
+    }
+    return true;
+}
+
 bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
                           struct promise *promise)
 {
@@ -187,7 +233,9 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
                           const struct request *request, int64_t unit_mib)
 {
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
-    unit_mib = request->slots ? 1 : unit_mib;
+    if (p->taken_over)
+        return p->shares[i].mib;
+    unit_mib = request->slots || request->dialect ? 1 : unit_mib;
     int64_t all = request->mib_per_card * request->cards;
     if (request->kind != REQUEST_MEMORY) /* whole cards: the ledger knows their size */
         return units * unit_mib;
@@ -215,23 +263,27 @@ static void write_number(struct jwrite *w, const char *key, int64_t number)
     jwrite_str(w, key, buf_span(&text));
 }
 
-/* JSON inside a string. Memory: each container gets an even part of each card. Whole cards:
- * containers get the cards in order. */
+/* JSON inside a string. Memory: each container gets an even part of each card, or in a dialect its own,
+ * also of whole cards. Other whole cards: containers get the cards in order. */
 static void write_allocation(struct jwrite *w, const struct promise *p,
                              const struct request *r)
 {
-    bool memory = r->kind == REQUEST_MEMORY;
+    bool memory = r->kind == REQUEST_MEMORY || r->dialect;
     size_t next = 0;
+    const char *comma = "";
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "{");
     for (size_t c = 0; c < r->n_parts; c++) {
         const struct request_part *part = &r->parts[c];
+        if (part->role == CONTAINER_INIT)
+            continue;
+        int64_t of_card = r->dialect ? part->amount : part->amount / (int64_t)p->n;
         size_t end = memory ? p->n : next + (size_t)part->amount;
-        buf_printf(&text, "%s\"%u\":{", c ? "," : "", part->index);
+        buf_printf(&text, "%s\"%u\":{", comma, part->index);
+        comma = ",";
         for (size_t i = next; i < end && i < p->n; i++)
             buf_printf(&text, "%s\"%d\":%lld", i > next ? "," : "", p->shares[i].card,
-                       (long long)(memory ? part->amount / (int64_t)p->n
-                                          : p->shares[i].card_units));
+                       (long long)(memory ? of_card : p->shares[i].card_units));
         buf_adds(&text, "}");
         next = memory ? 0 : end;
     }
@@ -272,7 +324,8 @@ void promise_write(struct buf *out, const struct promise *p,
         buf_adds(&record, "whole");
     buf_printf(&record, " %.*s", SPAN_ARG(uid));
     jwrite_str(&w, KEY_CARD_MEMORY,
-               request->by_label || request->slots ? buf_span(&record) : SPAN(""));
+               request->by_label || request->slots || request->dialect ? buf_span(&record)
+                                                                       : SPAN(""));
     jwrite_str(&w, KEY_CARD_UUID, known ? buf_span(&uuids) : SPAN(""));
     jwrite_object_end(&w);
 }
@@ -291,18 +344,65 @@ static void settle_by_record(struct request *r, const struct promise *p, bool in
         r->cards = (uint32_t)p->n;
         r->slots = (r->slots + r->cards - 1) / r->cards;
     }
-    int64_t now = request_mib(r, p->shares[0].card_units);
+    /* It was bound, so what a container asks for beyond the card's promises is the driver's. */
+    const int64_t card_mib = p->shares[0].card_units,
+                  kept_mib = r->dialect ? INT32_MAX : 0;
+    int64_t now = request_mib(r, card_mib, kept_mib);
     if (MUTANT(memory_of_bound_trusted) && !invalid && !r->percent)
         return;
-    request_settle(r, mib > 0 ? mib : 0);
+    request_settle(r, mib > 0 ? mib : 0, card_mib);
     r->percent = mib > 0 ? 0 : 100;
     r->recorded = mib > 0 && mib != now;
+}
+
+/* Without shares, all of any card. */
+static void take_over(const struct promise *p, struct request *r)
+{
+    *r = (struct request){.kind = REQUEST_MEMORY,
+                          .cards = p->n ? (uint32_t)p->n : 1,
+                          .slots = p->n ? p->slots : 1,
+                          .percent = p->n ? 0 : 100};
+    for (size_t i = 0; i < p->n; i++) {
+        const struct promise_share *share = &p->shares[i];
+        if (share->mib > r->mib_per_card)
+            r->mib_per_card = share->mib;
+        r->core = share->core > r->core ? share->core : r->core;
+    }
+    r->dialect = p->n ? SCV_DIALECT_HAMI : SCV_DIALECT_NONE; /* quotas count it */
+    r->units = r->mib_per_card * r->cards;
+    if (r->core == REQUEST_CORE) {
+        r->kind = REQUEST_CARDS;
+        r->mib_per_card = r->core = 0;
+    }
+}
+
+/* In a dialect the record counts as well, also of a request that cannot be read any more (`hami`
+ * NULL). New, in the arena. */
+static const struct request *recorded_in_dialect(const struct request *hami,
+                                                 const struct promise *p, struct arena *a)
+{
+    struct request *r = arena_zalloc(a, sizeof *r);
+    if (hami)
+        *r = *hami;
+    r->dialect = SCV_DIALECT_HAMI;
+    r->kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
+    r->cards = (uint32_t)p->n;
+    r->slots = p->whole ? 0 : r->slots ?: 1;
+    if (p->whole)
+        request_settle(r, 0, p->shares[0].card_units);
+    else
+        settle_by_record(r, p, false);
+    return r;
 }
 
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
                      const struct request_rules *rules, struct arena *a,
                      struct request *request, struct err *err)
 {
+    if (promise->taken_over) {
+        take_over(promise, request);
+        return 0;
+    }
     struct limits limits = limits_of(pod);
     bool by_label = !limits_any(&limits);
     struct pod labels = *pod;
@@ -311,6 +411,16 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     if (by_label)
         labels.n_containers = 0;
     int bad = request_of(&labels, rules, a, request, err);
+    bool dialect = request->hami || (bad && rules->dialect && limits.devices &&
+                                     !limits.mem && !limits.cards && !limits.slots);
+    if (dialect) {
+        const struct request *hami = request->hami;
+        if (bad)
+            request_of_limits(&limits, rules, request);
+        if (promise->n && (promise->whole || promise->card_mib > 0))
+            request->hami = recorded_in_dialect(hami, promise, a);
+        return bad;
+    }
     if (!by_label) {
         if (bad && (!MUTANT(limits_of_invalid_forgotten) || limits.mem < 0))
             request_of_limits(&limits, rules, request);
@@ -352,7 +462,8 @@ static bool agrees(const struct pod *pod, const struct promise *p,
         return cards;
     /* Of the containers that run concurrently: what the allocation has. */
     for (size_t i = 0; i < r->n_parts; i++)
-        running += r->parts[i].amount;
+        if (r->parts[i].role != CONTAINER_INIT)
+            running += r->parts[i].amount * (r->dialect ? r->cards : 1);
     if (invalid || !r->n_parts)
         running = r->units;
     if (p->units >= 0 && p->units != r->units && p->units != running)
@@ -364,6 +475,12 @@ void promise_differences(struct buf *out, const struct pod *pod, const struct pr
                          const struct request *r, bool invalid, int64_t unit_mib)
 {
     int64_t units = p->allocated ? promise_allocated_units(p) : p->units;
+    if (p->taken_over && invalid)
+        buf_adds(out,
+                 "the annotations of HAMi cannot be read or contradict the pod, which "
+                 "counts on every card of its node");
+    if (p->taken_over)
+        return;
     bool nothing = r->kind == REQUEST_NONE;
     /* gpushare/card-memory means nothing beside limits. */
     bool by_label = r->recorded || nothing || r->by_label;

@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/dialect.h"
 #include "domain/gang.h"
 #include "domain/keys.h"
 #include "domain/links.h"
@@ -54,6 +55,7 @@ int64_t limits_of_go(const struct pod *pod)
 /* -- requests -- */
 
 enum {
+    WORDS_MAX = 256,     /* bytes of `words` */
     UNITS_MAX = 1 << 30, /* of one container: far above any card, in any unit */
     SHOWN_MAX = 64,      /* bytes of an invalid value in a message */
     MIB = 1 << 20,       /* in bytes */
@@ -226,13 +228,39 @@ static int check_split(const struct pod *pod, const struct request *r,
     return 0;
 }
 
-void request_settle(struct request *r, int64_t mib)
+/* What a container has of a card. The rest of the card is the driver's, so one that asks for more than
+ * can be promised and has a card of that size has all of it. */
+static int64_t part_mib(const struct request_part *part, int64_t total_mib,
+                        int64_t kept_mib)
+{
+    if (part->percent)
+        return total_mib * part->percent / 100;
+    return part->amount <= total_mib + kept_mib
+               ? quantity_at_most(part->amount, total_mib)
+               : part->amount;
+}
+
+int64_t request_mib_of_parts(const struct request *r, int64_t total_mib, int64_t kept_mib)
+{
+    struct container_sum sum = {0};
+    ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
+    container_sum_add(&sum, part->role, part_mib(part, total_mib, kept_mib));
+    return sum.running > sum.peak ? sum.running : sum.peak;
+}
+
+void request_settle(struct request *r, int64_t mib, int64_t total_mib)
 {
     r->percent = 0;
-    r->mib_per_card = mib;
-    r->units = mib * r->cards;
-    for (size_t i = 0; i < r->n_parts; i++)
-        r->parts[i].amount = mib / r->slots * r->cards;
+    if (r->kind == REQUEST_MEMORY) {
+        r->mib_per_card = mib;
+        r->units = mib * r->cards;
+    }
+    ARRAY_EACH_ITEM(struct request_part, part, r->parts, r->n_parts)
+    {
+        part->amount = r->dialect ? part_mib(part, total_mib, part->amount)
+                                  : mib / r->slots * r->cards;
+        part->percent = 0;
+    }
 }
 
 /* "6Gi" or "6144Mi": *mib; "50%": *percent. The other gets 0. */
@@ -291,7 +319,7 @@ static int slots_request(const struct pod *pod, const struct limits *limits,
     if (mib && mib < r->slots)
         return err_set(err, ERR_INVALID, "annotation %s: %lld MiB for %u containers",
                        KEY_MEMORY, (long long)mib, r->slots);
-    request_settle(r, MUTANT(slots_of_the_pod) ? mib / cards : mib);
+    request_settle(r, MUTANT(slots_of_the_pod) ? mib / cards : mib, 0);
     r->percent = percent;
     return 0;
 }
@@ -403,7 +431,8 @@ static int read_limits(const struct pod *pod, struct request *r, struct err *err
         /* Memory, whole cards or slots. */
         int64_t ours = amounts[0] + amounts[1] + amounts[3];
         if (c->role != CONTAINER_INIT && ours > 0)
-            r->parts[r->n_parts++] = (struct request_part){c->index, ours, c->name};
+            r->parts[r->n_parts++] =
+                (struct request_part){.index = c->index, .amount = ours, .name = c->name};
     }
     return 0;
 }
@@ -467,8 +496,8 @@ void request_of_limits(const struct limits *l, const struct request_rules *rules
     }
 }
 
-int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,
-               struct request *request, struct err *err)
+static int plain_request(const struct pod *pod, const struct request_rules *rules,
+                         struct arena *a, struct request *request, struct err *err)
 {
     struct limits limits = limits_of(pod);
     struct labels labels;
@@ -504,6 +533,151 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
     return 0;
 }
 
+/* -- in a dialect -- */
+
+static void write_rules(struct buf *out, const struct dialect_pod *d)
+{
+    bool any = false;
+    for (enum dialect_note k = DIALECT_USE_TYPE; k <= DIALECT_NOUSE_UUID; k++)
+        any |= span_trim(d->notes[k]).n > 0;
+    for (enum dialect_note k = DIALECT_USE_TYPE; k <= DIALECT_NOUSE_UUID && any; k++) {
+        struct span list = d->notes[k];
+        list.n = (size_t)quantity_at_most((int64_t)list.n, DIALECT_LIST_MAX + 1);
+        for (size_t i = 0; i < list.n; i++) /* no model or UUID has a line break */
+            buf_addc(out, list.p[i] == '\n' ? ' ' : list.p[i]);
+        buf_addc(out, '\n');
+    }
+}
+
+bool request_rules_accept(const struct request *r, const struct span *model,
+                          const struct span *uuid)
+{
+    struct span rest = r->rules, lists[DIALECT_NOUSE_UUID + 1];
+    for (size_t k = 0; k < ARRAY_LEN(lists); k++)
+        lists[k] = span_cut(&rest, '\n');
+    return dialect_accepts(lists, model, uuid);
+}
+
+/* The memory of each container, for all of them what they take of slots and, to show it, of
+ * memory. */
+static void add_parts(const struct dialect_pod *d, struct arena *a, struct request *r)
+{
+    struct container_sum slots = {0}, percent = {0};
+    size_t n = 0;
+    for (const struct dialect_container *c = d->containers; c; c = c->next)
+        n++;
+    r->parts = arena_alloc(a, n * sizeof *r->parts);
+    for (const struct dialect_container *c = d->containers; c; c = c->next) {
+        if (!c->cards)
+            continue;
+        container_sum_add(&slots, c->role, 1);
+        container_sum_add(&percent, c->role, c->percent);
+        r->parts[r->n_parts++] = (struct request_part){.index = c->index,
+                                                       .role = (uint8_t)c->role,
+                                                       .percent = c->percent,
+                                                       .amount = c->mib,
+                                                       .name = c->name};
+    }
+    if (r->kind == REQUEST_MEMORY)
+        r->slots = (uint32_t)sum_total(&slots);
+    r->percent = (uint32_t)sum_total(&percent);
+    r->mib_per_card = r->percent ? 0 : request_mib_of_parts(r, mib_max, 0);
+}
+
+/* -1: the pod is invalid where its limits have this meaning. */
+static int dialect_meaning(const struct pod *pod, const struct request_rules *rules,
+                           struct dialect_pod *d, struct arena *a, struct request *r,
+                           struct err *err)
+{
+    cleanup_buf struct buf lists = {0}, words = {0};
+    if (dialect_request(d, err))
+        return -1;
+    if (pod->node.n) /* it runs, whatever mode was allowed then */
+        d->notes[DIALECT_MODE] = (struct span){0};
+    for (const struct dialect_container *c = d->containers; c; c = c->next)
+        if (c->set[DIALECT_CARDS] && !pod->node.n)
+            return err_set(err, ERR_INVALID,
+                           "container %.*s: no limit %.*s, which admission adds to the "
+                           "others",
+                           SPAN_ARG(c->name), SPAN_ARG(d->d->limits[DIALECT_CARDS].key));
+    if (dialect_join(d, err))
+        return -1;
+    if (!d->cards)
+        return 0;
+    r->dialect = SCV_DIALECT_HAMI;
+    r->kind = d->alone ? REQUEST_CARDS : REQUEST_MEMORY;
+    r->cards = d->cards;
+    r->core = d->alone ? 0 : d->cores;
+    r->placement = d->placement;
+    add_parts(d, a, r);
+    if ((pod->placement.p && read_placement(pod, &r->placement, err)) ||
+        read_models(pod, a, &r->models, err) || read_links(pod, rules, r, err) ||
+        read_start(pod, r, err))
+        return -1;
+    if (d->one_numa && r->cards > 1 && r->min_link < LINK_NODE)
+        r->min_link = LINK_NODE;
+    r->ignores_links &= !r->min_link;
+    write_rules(&lists, d);
+    dialect_write(&words, d, 0, 0);
+    r->rules = arena_copy(a, buf_span(&lists));
+    r->words = arena_copy(a, span_clip(buf_span(&words), WORDS_MAX));
+    return 0;
+}
+
+/* Adds the meaning that the limits of the pod have in a dialect. `plain`: that without it is valid, and
+ * in *request. */
+static int add_dialect(const struct pod *pod, const struct request_rules *rules,
+                       struct arena *a, struct request *request, bool plain,
+                       struct err *err)
+{
+    struct dialect_pod d;
+    struct jread j;
+    struct request r = {.clock_exact = rules->clock_exact};
+    struct err why = {0};
+    jread_init(&j, pod->object.p, pod->object.n);
+    dialect_read(&j, a, rules->dialect, &d);
+    bool bad = jread_finish(&j, &why) || dialect_meaning(pod, rules, &d, a, &r, &why);
+    bool ours = request->kind == REQUEST_MEMORY || request->kind == REQUEST_CARDS;
+    if (!plain || !d.containers || (!bad && r.kind == REQUEST_NONE) ||
+        (ours && !d.certain)) /* by labels, beside 0 devices */
+        return plain ? 0 : -1;
+    if (ours && !bad)
+        bad = err_set(&why, ERR_INVALID,
+                      "limits of both aliyun.com/... and %.*s... in one pod",
+                      SPAN_ARG(d.d->limits[DIALECT_CARDS].key)) != 0;
+    if (bad && d.certain) {
+        *request = (struct request){0};
+        *err = why;
+        return -1;
+    }
+    /* One that is bound has cards, whatever system gave them. */
+    if (bad)
+        r = (struct request){.dialect = SCV_DIALECT_HAMI,
+                             .kind = pod->node.n ? REQUEST_CARDS : REQUEST_NONE,
+                             .cards = pod->node.n && request->cards < REQUEST_MAX_CARDS
+                                          ? request->cards
+                                      : pod->node.n ? REQUEST_MAX_CARDS
+                                                    : 0,
+                             .words = arena_copy(a, span_of(why.msg))};
+    if (d.certain && !pod->node.n) {
+        *request = r;
+        return 0;
+    }
+    struct request *hami = arena_alloc(a, sizeof *hami);
+    *hami = r;
+    request->hami = hami;
+    return 0;
+}
+
+int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,
+               struct request *request, struct err *err)
+{
+    int rc = plain_request(pod, rules, a, request, err);
+    return rules->dialect && pod->object.n
+               ? add_dialect(pod, rules, a, request, rc == 0, err)
+               : rc;
+}
+
 bool request_names_model(const struct request *r, struct span model)
 {
     struct span rest = r->models;
@@ -526,16 +700,46 @@ bool request_accepts_instance(const struct request *r, const struct card_kind *k
 
 int64_t request_amount(const struct request *r, const struct card_kind *kind)
 {
-    const int64_t mib = request_mib(r, kind->total_mib);
+    const int64_t mib = request_mib(r, kind->total_mib, kind->kept_mib);
     bool small = (r->kind == REQUEST_CARDS && kind->total_mib < mib) || mib < r->slots;
     return small || !request_accepts_card(r, kind) ? -1 : mib;
+}
+
+struct request request_copy_without_parts(const struct request *r, struct arena *a)
+{
+    struct request copy = request_without_parts(r);
+    copy.models = arena_copy(a, r->models);
+    copy.rules = arena_copy(a, r->rules);
+    copy.words = arena_copy(a, r->words);
+    copy.parts = arena_alloc(a, copy.n_parts * sizeof *copy.parts);
+    for (size_t i = 0; i < copy.n_parts; i++) {
+        copy.parts[i] = r->parts[i];
+        copy.parts[i].name = arena_copy(a, r->parts[i].name);
+    }
+    if (r->hami) {
+        struct request *hami = arena_alloc(a, sizeof *hami);
+        *hami = request_copy_without_parts(r->hami, a);
+        copy.hami = hami;
+    }
+    return copy;
 }
 
 bool request_equal(const struct request *a, const struct request *b)
 {
     struct request x = request_without_parts(a), y = request_without_parts(b);
-    x.models.p = y.models.p = NULL;
-    return memcmp(&x, &y, sizeof x) == 0 && span_eq(a->models, b->models);
+    const struct request_part *of_x = x.parts, *of_y = y.parts;
+    x.models.p = x.rules.p = x.words.p = y.models.p = y.rules.p = y.words.p = NULL;
+    x.parts = y.parts = NULL;
+    x.hami = y.hami = NULL;
+    if (memcmp(&x, &y, sizeof x) != 0 || !span_eq(a->models, b->models) ||
+        !span_eq(a->rules, b->rules) || !span_eq(a->words, b->words) ||
+        !a->hami != !b->hami || (a->hami && !request_equal(a->hami, b->hami)))
+        return false;
+    for (size_t i = 0; i < x.n_parts; i++)
+        if (of_x[i].role != of_y[i].role || of_x[i].percent != of_y[i].percent ||
+            of_x[i].amount != of_y[i].amount)
+            return false;
+    return true;
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
@@ -546,7 +750,9 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         buf_adds(out, "nothing");
         return;
     }
-    if (r->kind == REQUEST_MEMORY) {
+    if (r->words.n) {
+        buf_add_span(out, r->words);
+    } else if (r->kind == REQUEST_MEMORY) {
         if (r->percent)
             buf_printf(out, "%u %% of the memory%s", r->percent,
                        r->cards > 1 ? " of each" : " of a card");
@@ -579,4 +785,6 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
     if (r->clock_mhz)
         buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
                    (long long)r->clock_mhz);
+    if (r->hami)
+        buf_printf(out, "; on nodes of HAMi: %.*s", SPAN_ARG(r->hami->words));
 }

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "domain/fields.h"
+#include "domain/keys.h"
 
 #define MIB_MAX (INT64_C(1) << 40)
 
@@ -171,6 +172,15 @@ void scv_isolation_add(struct buf *out, uint8_t bits, const char *between)
         buf_adds(out, "nothing");
 }
 
+/* -- requests -- */
+
+enum scv_dialect scv_dialect_of(struct span word)
+{
+    return !word.n                       ? SCV_DIALECT_NONE
+           : span_eq(word, SPAN("hami")) ? SCV_DIALECT_HAMI
+                                         : SCV_DIALECT_OTHER;
+}
+
 /* -- containers and processes -- */
 
 uint64_t scv_pod_hash(struct span ns, struct span name)
@@ -299,6 +309,18 @@ static void *copy_list(struct arena *a, const void *list, size_t bytes)
     return bytes ? memcpy(arena_alloc(a, bytes), list, bytes) : NULL;
 }
 
+static void add_assignments(struct reading *q, const struct scv_held *held)
+{
+    struct scv *scv = &q->scv;
+    for (size_t i = 0; i < held->n_uuids && held->units; i++) {
+        if (!held->uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
+            continue;
+        MEM_GROW(scv->assignments, q->cap_assignments, scv->n_assignments + 1);
+        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
+            scv_pod_hash(held->ns, held->pod), scv_hash(held->uuids[i])};
+    }
+}
+
 static void read_held(struct field_reader *r, const struct field *f, void *at)
 {
     struct reading *q = at;
@@ -324,13 +346,7 @@ static void read_held(struct field_reader *r, const struct field *f, void *at)
         scv->held[scv->n_held++] = held;
         return;
     }
-    for (size_t i = 0; i < held.n_uuids && held.units; i++) {
-        if (!held.uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
-            continue;
-        MEM_GROW(scv->assignments, q->cap_assignments, scv->n_assignments + 1);
-        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
-            scv_pod_hash(held.ns, held.pod), scv_hash(held.uuids[i])};
-    }
+    add_assignments(q, &held);
 }
 
 static void read_process(struct field_reader *r, const struct field *f, void *at)
@@ -364,6 +380,7 @@ static const struct field status_fields[] = {
     {STATUS("driverVersion", scv.driver_version), .all = true},
     {STATUS("cudaVersion", scv.cuda_version), .all = true},
     {STATUS("isolation", scv.isolation), .type = FIELD_OTHER, .read = read_isolation},
+    {STATUS("dialect", scv.dialect)},
     {STATUS("podList", scv), LIST_OF(read_held)},
     {STATUS("processList", scv), LIST_OF(read_process)},
     FIELDS_END,
@@ -390,11 +407,28 @@ static void *move_list(struct arena *a, void *list, size_t bytes)
     return copy;
 }
 
+/* In a dialect nvidia.com/gpu is a resource of ours. */
+static void assign_held(struct reading *q)
+{
+    struct scv *scv = &q->scv;
+    size_t kept = 0;
+    ARRAY_EACH_ITEM(const struct scv_held, held, scv->held, scv->n_held)
+    {
+        if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
+            add_assignments(q, held);
+        else
+            scv->held[kept++] = *held;
+    }
+    scv->n_held = kept;
+}
+
 static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct field_reader r = {.j = j, .a = a, .all = all};
     struct reading q = {.scv = {.n_cards = 0}};
     fields_read(&r, "scv", scv_fields, &q);
+    if (!all && scv_dialect_of(q.scv.dialect) != SCV_DIALECT_NONE)
+        assign_held(&q);
     *scv = q.scv;
     object_meta_check(j, &scv->meta);
     scv->has_update_time =
@@ -430,6 +464,7 @@ static void write_status(struct jwrite *w, const struct scv *scv)
         jwrite_i64(w, "cardNumber", (int64_t)scv->n_cards);
     }
     jwrite_str_set(w, "cudaVersion", scv->cuda_version);
+    jwrite_str_set(w, "dialect", scv->dialect);
     jwrite_str_set(w, "driverVersion", scv->driver_version);
     if (free_mib)
         jwrite_i64(w, "freeMemorySum", free_mib);
@@ -473,16 +508,8 @@ void scv_write(struct buf *out, const struct scv *scv)
     jwrite_str(&w, "kind", SPAN("Scv"));
     jwrite_object(&w, "metadata");
     jwrite_str_set(&w, "name", scv->meta.name);
-    if (scv->owner_uid.n) {
-        jwrite_array(&w, "ownerReferences");
-        jwrite_object(&w, NULL);
-        jwrite_str(&w, "apiVersion", SPAN("v1"));
-        jwrite_str(&w, "kind", SPAN("Node"));
-        jwrite_str(&w, "name", scv->meta.name);
-        jwrite_str(&w, "uid", scv->owner_uid);
-        jwrite_object_end(&w);
-        jwrite_array_end(&w);
-    }
+    if (scv->owner_uid.n)
+        object_write_owner(&w, scv->meta.name, scv->owner_uid);
     jwrite_str_set(&w, "resourceVersion", scv->meta.version);
     jwrite_object_end(&w);
     jwrite_key(&w, SPAN("spec"));

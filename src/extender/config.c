@@ -24,6 +24,15 @@ static int parse_answer(struct span text, void *field, struct err *err)
     return 0;
 }
 
+static int parse_requests_of(struct span text, void *field, struct err *err)
+{
+    *(bool *)field = span_eq(text, SPAN("hami"));
+    return !text.n || span_eq(text, SPAN("hami"))
+               ? 0
+               : err_set(err, ERR_INVALID, "\"%.*s\" is not hami or empty",
+                         SPAN_ARG(text));
+}
+
 /* The Lease has whole seconds: with a fraction, others would wait for less than this process. */
 static int parse_lease(struct span text, void *field, struct err *err)
 {
@@ -119,6 +128,13 @@ static const struct opt table[] = {
     OPT_BOOL("bind-any", core.bind_any, "off",
              "Also bind pods that request no GPU; needed if the extender has no "
              "managedResources."),
+    OPT_CUSTOM("requests-of", requests_of, "hami", "", parse_requests_of,
+               "Also read the requests of another system, on nodes of its dialect: hami; "
+               "empty: none."),
+    OPT_STRING(
+        "hami-values", hami_values, "KEY=VALUE,...", NULL,
+        "Values of HAMi's chart as resourceName or defaultMemory, where they differ; "
+        "default: HAMi's."),
     OPT_CHOICE(
         "scv-clock", clock_exact, "min|exact", "min",
         "Whether label scv/clock is the minimum or the exact memory clock of a card,\n"

@@ -55,6 +55,8 @@ struct event_scan {
     struct known_table {
         struct known **all; /* by key */
         size_t n, cap;
+        size_t
+            next; /* after the one that was last asked for: a scan asks for nodes in order */
     } known[KINDS];
     uint64_t scan; /* number of the current one */
     bool left;     /* an event is left to write */
@@ -114,7 +116,9 @@ void event_scan_free(struct event_scan *s)
 static struct known *known_get(struct event_scan *s, int kind, struct span key)
 {
     struct known_table *t = &s->known[kind];
-    size_t at = ARRAY_LOWER_BOUND(k, t->all, t->n, span_cmp((*k)->key, key) < 0);
+    size_t at = t->next;
+    if (at >= t->n || !span_eq(t->all[at]->key, key))
+        at = ARRAY_LOWER_BOUND(k, t->all, t->n, span_cmp((*k)->key, key) < 0);
     if (at == t->n || !span_eq(t->all[at]->key, key)) {
         struct known *k = xcalloc(1, sizeof *k);
         k->key = (struct span){xmemdup0(key.p, key.n), key.n};
@@ -122,6 +126,7 @@ static struct known *known_get(struct event_scan *s, int kind, struct span key)
         *ARRAY_INSERT(t->all, t->n, t->cap, at) = k;
     }
     t->all[at]->scan = s->scan;
+    t->next = at + 1;
     return t->all[at];
 }
 

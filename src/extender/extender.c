@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "domain/dialect.h"
+#include "domain/keys.h"
 #include "domain/quantity.h"
 #include "extender/event_pod.h"
 #include "extender/event_scan.h"
@@ -38,6 +40,7 @@ struct extender {
     struct gang_minimum *gangs;
     struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
+    struct dialect hami;
     struct event_recorder *recorder; /* NULL: no events */
     struct event_scan *scan;         /* NULL: no events */
     struct server *server;
@@ -180,14 +183,25 @@ static int start_forward(struct extender *e, const struct extender_config *confi
     return e->forward ? 0 : -1;
 }
 
+static int read_values(struct dialect *hami, const struct extender_config *config,
+                       struct err *err)
+{
+    if (dialect_configure(hami, span_of(config->hami_values), err))
+        return err_wrap(err, "--hami-values");
+    return span_eq(hami->limits[DIALECT_CARDS].key, SPAN(KEY_NVIDIA_GPU))
+               ? 0
+               : err_set(err, ERR_INVALID,
+                         "--hami-values: resourceName: gpushare-node serves only "
+                         "nvidia.com/gpu to HAMi's pods");
+}
+
 /* The value becomes part of a URL. */
 static int check_advertise(const struct extender_config *config, struct err *err)
 {
     const char *host = config->advertise ? config->advertise : "";
     struct in6_addr v6;
     if (strchr(host, ':') ? inet_pton(AF_INET6, host, &v6) != 1
-                          : host[strspn(host, "abcdefghijklmnopqrstuvwxyz"
-                                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")])
+                          : !span_has_only(span_of(host), ".-"))
         return err_set(err, ERR_INVALID,
                        "--advertise: \"%s\" is neither an IP address nor a host name",
                        host);
@@ -225,7 +239,7 @@ static void start_calls(struct extender *e, bool gzip)
         e->workers[i] = worker_start(names[i], perform_deferred, e);
     e->streams = (struct apisync_streams){.sink = &sink, .ctx = e, .gzip = gzip};
     e->watches =
-        list_watch_loop_new(e->client, CORE_KINDS, &apisync_streams_fns, &e->streams);
+        list_watch_loop_new(e->client, CORE_ALL_KINDS, &apisync_streams_fns, &e->streams);
     list_watch_loop_thread(e->watches, "watch");
 }
 
@@ -242,6 +256,7 @@ static int start_server(struct extender *e, struct err *err)
     server.certs = e->certs;
     server.auth = e->auth;
     server.node_grace_s = (e->config->core.node_grace_ms + 999) / 1000;
+    server.pod_defaults.hami = e->config->requests_of ? &e->hami : NULL;
     server.verbs.driver = e->driver;
     server.verbs.lease_ms = e->config->core.lease_ms;
     server.verbs.preempts = e->config->core.preempt_after_ms > 0;
@@ -278,7 +293,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct core_settings core = config->core;
     e->config = config;
     e->counters = counters_new();
-    if (check_advertise(config, err) == 0)
+    e->hami = dialect_hami;
+    if (check_advertise(config, err) == 0 && read_values(&e->hami, config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (e->client)
         e->certs = certs_new(&config->certs, config->entry.listen, core.lease_namespace,
@@ -291,6 +307,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     core.ledger.clock_exact = config->clock_exact;
     core.ledger.number_shares = config->number_shares;
     core.ledger.ignore_links = config->ignore_links;
+    core.ledger.dialect = config->requests_of ? &e->hami : NULL;
+    core.quotas = config->requests_of;
     core.identity = identity;
     core.lease_name = "gpushare-extender";
     core.seed = rng_entropy();

@@ -18,6 +18,8 @@ struct extender_config {
     struct server_config server;
     int clock_exact, number_shares, ignore_links; /* 0 or 1; of struct request_rules */
     bool events, api_compression;
+    bool requests_of; /* HAMi's */
+    char *hami_values;
     char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;
     int64_t await_ms; /* --await-pod-defaults; 0: serve */

@@ -49,6 +49,7 @@ struct filter_mode {
 /* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
  * reason and a comma; with FILTER_BEST only if no node fits. */
 struct filter_result {
+    const struct core *core;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool is_bound;                      /* that promise's Binding took effect */
@@ -59,8 +60,11 @@ struct filter_result {
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     uint32_t *fitting;                 /* indexes of the candidates that fit */
     size_t n_fitting;
-    struct score_run run;                    /* of those, for FILTER_BEST */
-    const char *gang;                        /* mode->reject_all */
+    struct score_run run; /* of those, for FILTER_BEST */
+    const char *gang;     /* why, on nodes that fit: mode->reject_all, or a quota */
+    const char *quota;    /* why its quotas do not allow the pod on any node; or NULL */
+    bool limited;         /* its quotas must allow what it takes of each node */
+    struct step_time now;
     struct span victims[CORE_PREEMPT_NODES]; /* nodes where evictions could help */
     size_t n_victims;
 };
@@ -124,6 +128,21 @@ static bool judge_template(const struct verb_call *call, const struct filter_mod
     return fit == FIT_YES;
 }
 
+/* Why the quotas of its namespace do not allow the pod on a node where it fits; NULL: they do. A
+ * percentage is of the card that it gets there. */
+static const char *over_quota(const struct verb_call *call, struct filter_result *r,
+                              const struct ledger_node *node)
+{
+    const struct verb_args *args = &call->work->args;
+    uint64_t cards;
+    struct err why;
+    if (!r->limited || !node || !select_bind(node, &r->pod, &cards) ||
+        !core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
+                          node, cards, &why))
+        return NULL;
+    return r->gang = arena_copy(&call->work->arena, span_of(why.msg)).p;
+}
+
 /* Does the pod fit on the node (NULL: unknown)? If not, the node is rejected. */
 static bool judge_node(const struct verb_call *call, const struct filter_mode *mode,
                        struct filter_result *r, const struct verb_candidate *c,
@@ -132,7 +151,7 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
     struct verb_work *w = call->work;
     const struct verb_args *args = &w->args;
     if (!node && mode->template_nodes)
-        return judge_template(call, mode, r, c);
+        return request_needs_nothing(&args->request) || judge_template(call, mode, r, c);
     if (!node) {
         reject(call, mode, r, c, false, REASON_NODE,
                "the GPUs of this node are not known yet");
@@ -143,7 +162,7 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
                                                                        nominated pods */
     if (fit == FIT_YES)
         return true;
-    if (fit == FIT_NEVER) {
+    if (fit == FIT_ASK) {
         fit = alone = select_fit(node, &args->request);
         if ((alone == FIT_YES && node->has_nominated) ||
             (alone == FIT_LATER && node->has_reserved))
@@ -174,8 +193,9 @@ static bool judge_pod(const struct verb_call *call, const struct filter_mode *mo
                       struct filter_result *r, const struct verb_candidate *c)
 {
     const struct verb_args *args = &call->work->args;
-    if (args->invalid.code != ERR_NONE) {
-        reject(call, mode, r, c, true, REASON_INVALID_REQUEST, args->invalid.msg);
+    if (args->invalid.code != ERR_NONE || r->quota) {
+        reject(call, mode, r, c, true, r->quota ? REASON_QUOTA : REASON_INVALID_REQUEST,
+               r->quota ?: args->invalid.msg);
         return false;
     }
     if (!r->promised || args->request.kind == REQUEST_NONE ||
@@ -197,7 +217,7 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
                        struct filter_result *r, size_t i, size_t end)
 {
     const struct verb_args *args = &call->work->args;
-    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request),
+    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request) && !r->quota,
          scored = mode->is.answer == FILTER_BEST;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];
@@ -212,7 +232,10 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
             const struct verb_candidate *c = &args->nodes[i];
             bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
                                   : judge_pod(call, mode, r, c);
-            if (fits && mode->reject_all) {
+            const char *quota = fits && by_ledger ? over_quota(call, r, nodes[k]) : NULL;
+            if (quota) {
+                reject(call, mode, r, c, true, REASON_QUOTA, quota);
+            } else if (fits && mode->reject_all) {
                 reject(call, mode, r, c, false, REASON_GANG, mode->reject_all);
             } else if (fits) {
                 fitting[r->n_fitting - first] = nodes[k];
@@ -252,17 +275,29 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
         .fitting = w->fitting,
         .gang = mode->reject_all,
         .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL},
+        .now = core_driver_now(),
         .least_mib = select_least_mib(&args->request)};
     reason_prepare(&r->reasons, &args->request);
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
-        r->ledger = core_ledger(core_driver_read(driver));
+        r->core = core_driver_read(driver);
+        r->ledger = core_ledger(r->core);
         if (i == 0 && mode->is.answer == FILTER_BEST)
             verb_score_begin(call, &r->run, r->ledger);
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
         r->promised = known ? known->node : NULL;
         r->is_bound = known && known->final;
         r->has_promise |= r->promised != NULL;
+        struct err why;
+        const struct quotas *quotas = core_quotas(r->core);
+        r->limited = quotas &&
+                     quota_counts(request_on(&args->request, SCV_DIALECT_HAMI)) &&
+                     (core_quotas_ready(r->core, r->now, NULL) ||
+                      map_get(&quotas->by_name, args->pod.meta.ns));
+        if (!r->promised && !r->quota &&
+            core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
+                             &args->request, NULL, 0, &why))
+            r->gang = r->quota = arena_copy(&w->arena, span_of(why.msg)).p;
         judge_some(call, mode, r, i, end);
         core_driver_read_end(driver);
         status = verb_charge(call, 0);
@@ -516,7 +551,7 @@ static struct span find_elsewhere(const struct verb_call *call,
         for (uint32_t end = i + VERB_LOCK_NODES; i < end && i < slots && !name.n; i++) {
             const struct ledger_node *node = ledger_node_at(l, (start + i) % slots);
             enum fit fit = node ? select_fit_one(node, r->least_mib) : FIT_LATER;
-            if (fit == FIT_NEVER && select_fit(node, &w->args.request) == FIT_YES)
+            if (fit == FIT_ASK && select_fit(node, &w->args.request) == FIT_YES)
                 fit = select_fit_pod(node, &r->pod);
             if (fit == FIT_YES && !node->cordoned)
                 name = arena_copy(&w->arena, node->name);
@@ -574,13 +609,14 @@ static unsigned answer_here(struct verb_call *call, struct filter_mode *mode,
     if (status != 200 || call->reply->n)
         return status;
     struct span elsewhere = {0};
-    if (!n && !r.has_promise && !mode->template_nodes)
+    if (!n && !r.has_promise && !mode->template_nodes && !r.rejected[REASON_QUOTA])
         elsewhere = find_elsewhere(call, &r);
     if (!mode->template_nodes) { /* a simulation leaves nothing behind */
         counters_filter(config->counters, r.rejected, n > 0);
         if (!n && !r.has_promise)
             event_pod_rejected(config->recorder, config->driver, args,
-                               call->work->failed.n > 0, r.gang, elsewhere);
+                               call->work->failed.n > 0 || r.rejected[REASON_QUOTA],
+                               r.gang, elsewhere);
     }
     status = write_reply(call, &r, chosen, n);
     if (status == 200 && one && n)
@@ -617,13 +653,12 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
     return templates;
 }
 
-/* Can cards be reserved for the pod? The kubelet chooses those of nvidia.com/gpu. The UID is
- * kept, so a caller cannot make it of any length. */
+/* Can cards be reserved for the pod, on some nodes? The kubelet chooses those of nvidia.com/gpu. The
+ * UID is kept, so a caller cannot make it of any length. */
 static bool is_reservable(const struct verb_args *args)
 {
-    enum request_kind kind = args->request.kind;
     size_t n = args->pod.meta.uid.n;
-    return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX &&
+    return request_takes_cards(&args->request) && n > 0 && n <= UID_MAX &&
            !args->pod.meta.deleting;
 }
 

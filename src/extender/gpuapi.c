@@ -111,8 +111,7 @@ static void write_message(struct buf *out, const struct ledger_node *node, bool 
                           int64_t grace_s)
 {
     if (node->state != NODE_USABLE) {
-        struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        reason_add(out, node, &any, select_fit(node, &any));
+        reason_add_unusable(out, node);
     } else if (!has_lease) {
         buf_adds(out, "The cards of GpuNode are known; it has no Lease.");
     } else {

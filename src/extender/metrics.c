@@ -222,20 +222,21 @@ static void write_by_label(struct buf *out, const char *name, const char *help,
         prom_labelled(out, name, label, values[i], n[i]);
 }
 
-static void write_watches(const int64_t age_ms[CORE_KINDS], struct buf *out)
+static void write_watches(const int64_t age_ms[CORE_ALL_KINDS], int kinds,
+                          struct buf *out)
 {
     static const char age[] = "gpushare_watch_age_seconds";
-    const char *names[CORE_KINDS];
-    int64_t synced[CORE_KINDS];
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
+    const char *names[CORE_ALL_KINDS];
+    int64_t synced[CORE_ALL_KINDS];
+    for (int kind = 0; kind < kinds; kind++) {
         names[kind] = core_kind_name((enum core_kind)kind);
         synced[kind] = age_ms[kind] >= 0;
     }
     write_by_label(out, "gpushare_watch_synced", "Whether the resource has been listed.",
-                   "resource", names, synced, CORE_KINDS);
+                   "resource", names, synced, (size_t)kinds);
     prom_family(out, age, PROM_GAUGE,
                 "Time since the last event or bookmark of a listed resource.");
-    for (int kind = 0; kind < CORE_KINDS; kind++)
+    for (int kind = 0; kind < kinds; kind++)
         if (synced[kind])
             prom_nano(out, age, &(struct prom_label){"resource", span_of(names[kind])}, 1,
                       age_ms[kind] * 1000000);
@@ -254,10 +255,11 @@ static void write_state(struct core_driver *driver, struct buf *out)
     const struct core_stats stats = core_stats(core);
     const struct core_preemptions p = stats.preemptions;
     const int64_t pods[] = {(int64_t)p.waiting, (int64_t)p.kept};
-    int64_t age_ms[CORE_KINDS], since_ns;
+    int64_t age_ms[CORE_ALL_KINDS], since_ns;
+    int kinds = core_quotas(core) ? CORE_ALL_KINDS : CORE_KINDS;
     bool ready = core_ready(core, now, NULL) == 0;
     core_current(core, now, &since_ns, NULL);
-    for (int kind = 0; kind < CORE_KINDS; kind++)
+    for (int kind = 0; kind < kinds; kind++)
         age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
     const struct {
         const char *name, *help;
@@ -307,7 +309,7 @@ static void write_state(struct core_driver *driver, struct buf *out)
     write_by_label(out, "gpushare_preemption_pods",
                    "Pending pods that evictions could help, or for which cards are kept.",
                    "state", states, pods, ARRAY_LEN(pods));
-    write_watches(age_ms, out);
+    write_watches(age_ms, kinds, out);
 }
 
 void metrics_write(const struct metrics_source *source, struct buf *out)
@@ -348,16 +350,16 @@ _Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without a name");
 
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted",
-    [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_EXTERNAL_USE] = "external-use",
     [DRIFT_OVERUSE] = "overuse",
-    [DRIFT_UNPLACED] = "card-missing",
-    [DRIFT_CARDLESS] = "no-card",
+    [DRIFT_CARD_MISSING] = "card-missing",
+    [DRIFT_NO_CARD] = "no-card",
     [DRIFT_WRONG_CARD] = "wrong-card",
     [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "configmap-unknown-card",
-    [DRIFT_DUPLICATE] = "duplicate-uuid",
+    [DRIFT_CONFIGMAP_UNKNOWN_CARD] = "configmap-unknown-card",
+    [DRIFT_DUPLICATE_UUID] = "duplicate-uuid",
     [DRIFT_FORGED] = "forged",
-    [DRIFT_UNIT] = "memory-unit",
+    [DRIFT_MEMORY_UNIT] = "memory-unit",
 };
 
 /* What is known of a card, a node and the cluster: MiB, percent of compute, numbers. */
@@ -488,9 +490,9 @@ static void read_pending(struct count *c, const struct ledger *l, bool first)
             continue;
         if (i == p->n) {
             p->n++;
-            *r = (struct pending_request){pod->request, pod->ns,
-                                          request_without_parts(pod->request), 0, false};
-            r->request.models = arena_copy(&c->arena, r->request.models);
+            *r = (struct pending_request){
+                pod->request, pod->ns,
+                request_copy_without_parts(pod->request, &c->arena), 0, false};
         }
         note_age(&r->since_s, pod->created_s);
     }
@@ -569,7 +571,7 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
             c->pending.requests[i].fits |=
                 select_fit(node, &c->pending.requests[i].request) == FIT_YES;
     }
-    /* DRIFT_CARDLESS leaves out those on nodes with one card. */
+    /* DRIFT_NO_CARD leaves out those on nodes with one card. */
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         row.values[WITHOUT_CARD] += pod->n_shares == 0 &&
                                     pod->request->kind != REQUEST_DEVICES &&
@@ -617,6 +619,34 @@ static void write_card_info(const struct table *t, struct buf *out)
                     4, 1);
 }
 
+/* As kube_resourcequota of kube-state-metrics. */
+static void write_quotas(const struct core *core, struct buf *out)
+{
+    static const char name[] = "gpushare_resourcequota";
+    const struct quotas *q = core_quotas(core);
+    if (!q || core_quotas_ready(core, core_driver_now(), NULL))
+        return;
+    prom_family(
+        out, name, PROM_GAUGE,
+        "Resources of another system that a ResourceQuota limits: hard and used.");
+    LIST_EACH(struct quota_namespace, n, &q->namespaces, link)
+    for (const struct quota_limit *l = n->limits; l; l = l->next)
+        for (int i = 0; i < 2 * QUOTA_RESOURCES; i++) {
+            enum quota_resource k = (enum quota_resource)(i / 2);
+            cleanup_buf struct buf resource = {0};
+            int64_t amount =
+                quotas_write(&resource, q, k, i % 2 ? n->used[k] : l->hard[k]);
+            if (l->hard[k] >= 0)
+                prom_sample(
+                    out, name,
+                    (struct prom_label[]){{"namespace", n->name},
+                                          {"resourcequota", l->name},
+                                          {"resource", buf_span(&resource)},
+                                          {"type", i % 2 ? SPAN("used") : SPAN("hard")}},
+                    4, amount);
+        }
+}
+
 void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
 {
     const struct core *core = core_driver_read(source->driver);
@@ -625,8 +655,10 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     bool ready = core_ready(core, core_driver_now(), NULL) == 0;
     for (int first = 1; ready && first >= 0; first--)
         read_pending(&c, core_ledger(core), first);
+    if (ready && core_is_leader(core))
+        write_quotas(core, out);
     if (ready)
-        frag_prepare(&c.frag, ledger_mix(core_ledger(core)), false);
+        frag_prepare(&c.frag, ledger_requests(core_ledger(core)), false);
     core_driver_read_end(source->driver);
     if (!ready) /* a part of the objects looks like drift; old ones are not known any more */
         return;
@@ -637,7 +669,8 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
                    c.card_states, CARD_STATES);
     prom_one(out, "gpushare_promises_unplaced",
-             "Promises on cards that the node does not have.", c.drifts[DRIFT_UNPLACED]);
+             "Promises on cards that the node does not have.",
+             c.drifts[DRIFT_CARD_MISSING]);
     write_by_label(out, "gpushare_drift",
                    "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
                    "kind", drifts, c.drifts, DRIFTS);

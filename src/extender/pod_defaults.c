@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/pod_defaults.h"
 
+#include "domain/dialect.h"
 #include "domain/fields.h"
 #include "domain/keys.h"
 #include "wire/base64.h"
@@ -16,10 +17,73 @@ struct review {
     struct span api, kind, uid;
     struct span of; /* the kind of the object */
     struct span scheduler, runtime_class;
+    const struct dialect *dialect; /* NULL: none */
+    size_t n_apps, n_inits;        /* containers so far */
+    struct buf cards; /* operations of JSON Patch, with a comma before each */
 };
 _Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
 
+struct container {
+    const struct dialect *dialect;
+    bool parts, cards; /* limits of the dialect: of parts of a card, of cards */
+};
+
+static void read_limits(struct field_reader *r, const struct field *f, void *at)
+{
+    struct container *c = at;
+    struct jread_str key;
+    jread_object(r->j, f->where);
+    while (jread_member(r->j, &key)) {
+        for (size_t k = 0; k < DIALECT_LIMITS; k++)
+            *(k == DIALECT_CARDS ? &c->cards : &c->parts) |=
+                jread_str_eq(key, c->dialect->limits[k].key);
+        jread_skip(r->j);
+    }
+}
+
+static const struct field resources_fields[] = {
+    {FIELD("containers[].resources.", "limits", container, dialect), .type = FIELD_OTHER,
+     .read = read_limits},
+    FIELDS_END,
+};
+static const struct field container_fields[] = {
+    {FIELD("containers[].", "resources", container, dialect),
+     FIELD_IS_OBJECT(resources_fields)},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct container, dialect) == 0, "limits are read into it");
+
+/* The API server makes the request of it, as of each limit. */
+static void read_container(struct field_reader *r, const struct field *f, void *at)
+{
+    struct review *review = (struct review *)((char *)at - f->at);
+    size_t *n = at;
+    struct container c = {.dialect = review->dialect};
+    if (!c.dialect) {
+        jread_skip(r->j);
+        return;
+    }
+    fields_read(r, f->where, container_fields, &c);
+    if (c.parts && !c.cards) {
+        struct span key = c.dialect->limits[DIALECT_CARDS].key;
+        buf_printf(&review->cards,
+                   ",{\"op\":\"add\",\"path\":\"/spec/%.*s/%zu/resources/limits/",
+                   SPAN_ARG(f->name), *n);
+        for (; key.n; key.p++, key.n--)
+            if (*key.p == '/')
+                buf_adds(&review->cards, "~1");
+            else
+                buf_addc(&review->cards, *key.p);
+        buf_adds(&review->cards, "\",\"value\":\"1\"}");
+    }
+    ++*n;
+}
+
 static const struct field spec_fields[] = {
+    {FIELD("object.spec.", "containers", review, n_apps), .type = FIELD_LIST,
+     .read = read_container},
+    {FIELD("object.spec.", "initContainers", review, n_inits), .type = FIELD_LIST,
+     .read = read_container},
     {FIELD("object.spec.", "schedulerName", review, scheduler)},
     {FIELD("object.spec.", "runtimeClassName", review, runtime_class)},
     FIELDS_END,
@@ -54,6 +118,12 @@ static int read_into(struct review *r, const struct field *fields, struct span j
     return jread_finish(&j, err);
 }
 
+static void review_fini(struct review *r)
+{
+    buf_fini(&r->cards);
+}
+#define cleanup_review __attribute__((cleanup(review_fini)))
+
 /* Appends an operation of JSON Patch (RFC 6902), unless there is nothing to set. */
 static void add_member(struct jwrite *w, bool empty, const char *path, const char *value)
 {
@@ -72,7 +142,7 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf patch = {0};
     struct buf *out = &reply->body;
-    struct review r = {0};
+    cleanup_review struct review r = {.dialect = d->hami};
     struct err err = {0};
     struct jwrite w = {.out = &patch};
     int rc = read_into(&r, review_fields, body, &a, &err);
@@ -99,6 +169,8 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     add_member(&w, !r.scheduler.n || span_eq(r.scheduler, SPAN("default-scheduler")),
                "/spec/schedulerName", d->scheduler);
     add_member(&w, !r.runtime_class.n, "/spec/runtimeClassName", d->runtime_class);
+    if (r.cards.n)
+        buf_adds(&patch, r.cards.p + (patch.n == 1)); /* the first has no comma before */
     jwrite_array_end(&w);
     buf_adds(out, ",\"allowed\":true,\"patchType\":\"JSONPatch\",\"patch\":\"");
     base64_encode(buf_span(&patch), out);
@@ -133,7 +205,7 @@ static int try_pod(const struct pod_defaults *d, struct kube_client *client,
         .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
     cleanup_arena struct arena a = {0};
     cleanup_reply struct httpc_reply reply = {0};
-    struct review r = {0};
+    cleanup_review struct review r = {0};
     if (kube_ask(client, &request, &reply, err) ||
         read_into(&r, pod_fields, buf_span(&reply.body), &a, err) ||
         check_set("schedulerName", d->scheduler, r.scheduler, err))

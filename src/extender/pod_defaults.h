@@ -15,8 +15,12 @@
  */
 
 /* Options; NULL or "": not set in pods. */
+struct dialect;
 struct pod_defaults {
     char *scheduler, *runtime_class;
+    /* A container with limits of HAMi's, but of cards, gets a limit of one card: without, the kubelet
+     * gives it none. */
+    const struct dialect *hami; /* NULL: not so */
 };
 
 #define POD_DEFAULTS_PATH "/pod-defaults"

@@ -176,6 +176,7 @@ static const struct verb_body candidates = {
 
 struct preempt {
     const struct verb_args *args;
+    const struct core *core;
     const struct ledger *ledger;
     struct arena *arena;
     struct buf *reply;
@@ -244,7 +245,9 @@ static bool choose(const struct preempt *p, const struct target *t,
      * to know of pods without a promise is that there are some. */
     if (unknown)
         leaving[n++] = (struct span){0};
-    return preempt_select(&ask, node, leaving, n, p->arena, more);
+    return preempt_select(&ask, node, leaving, n, p->arena, more) &&
+           !core_quota_check(p->core, core_driver_now(), args->pod.meta.ns, ask.pod.uid,
+                             &args->request, node, more->cards, NULL);
 }
 
 static void answer(const struct preempt *p, const struct target *t)
@@ -255,7 +258,10 @@ static void answer(const struct preempt *p, const struct target *t)
     /* Eviction does not help a pod that has a promise or an invalid request. */
     if ((known && known->node) || args->invalid.code != ERR_NONE)
         return;
-    if (!request_fits_anywhere(&args->request) && !choose(p, t, &more))
+    const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
+    const struct request *r =
+        request_on(&args->request, node ? node->dialect : SCV_DIALECT_NONE);
+    if (!request_needs_nothing(r) && !choose(p, t, &more))
         return;
     if (t->n + more.n)
         write_target(p, t, &more);
@@ -274,9 +280,9 @@ static unsigned answer_all(struct verb_call *call, const struct targets *targets
     size_t i = 0;
     buf_adds(p.reply, "{\"NodeNameToMetaVictims\":{");
     do {
-        const struct core *core = core_driver_read(driver);
-        int rc = core_ready(core, core_driver_now(), &err);
-        p.ledger = core_ledger(core);
+        p.core = core_driver_read(driver);
+        int rc = core_ready(p.core, core_driver_now(), &err);
+        p.ledger = core_ledger(p.core);
         if (!rc && i < targets->n)
             answer(&p, &targets->all[i]);
         core_driver_read_end(driver);

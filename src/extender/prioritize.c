@@ -31,8 +31,8 @@ void verb_score_begin(struct verb_call *call, struct score_run *run,
     w->scored = (struct score_pod){
         .pod = {&w->args.request, w->args.pod.priority, w->args.pod.meta.uid, NULL},
         .cpu_milli = w->args.pod.requests.cpu_milli};
-    score_begin(run, call->verbs->config.policy, &w->scored, ledger_mix(l), &w->scratch,
-                w->args.n);
+    score_begin(run, call->verbs->config.policy, &w->scored, ledger_requests(l),
+                &w->scratch, w->args.n);
 }
 
 static unsigned write_scores(struct verb_call *call)

@@ -221,6 +221,10 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     reply->content_type = "text/plain";
     reply->status = rc ? 503 : 200;
     buf_printf(&reply->body, "%s\n", rc ? err.msg : "ok");
+    int quotas = core_quotas_ready(core_driver_read(s->driver), core_driver_now(), &err);
+    core_driver_read_end(s->driver);
+    if (!rc && quotas) /* this stops some pods only */
+        buf_printf(&reply->body, "%s\n", err.msg);
 }
 
 static void write_ledger_metrics(void *ctx, struct buf *out)

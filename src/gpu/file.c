@@ -2,7 +2,6 @@
 /* The source of cards from a JSON file. */
 #include "gpu/gpu_priv.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -109,26 +108,6 @@ static bool read_metric(struct jread *j, struct jread_str key, struct gpu_card *
     return false;
 }
 
-/* The rules for NVML apply. */
-static void check_memory(struct gpu_card *card)
-{
-    uint64_t used = (uint64_t)gpu_value(card, GPU_MEM_USED, 0);
-    struct gpu_memory m = {.total = (uint64_t)gpu_value(card, GPU_MEM_TOTAL, 0),
-                           .used = used,
-                           .reserved = (uint64_t)gpu_value(card, GPU_MEM_RESERVED, 0),
-                           .has_reserved = gpu_knows(card, GPU_MEM_USED) ||
-                                           gpu_knows(card, GPU_MEM_RESERVED)};
-    uint64_t taken = used + m.reserved;
-    m.free = gpu_knows(card, GPU_MEM_FREE) ? (uint64_t)card->value[GPU_MEM_FREE]
-             : m.total > taken             ? m.total - taken
-                                           : 0;
-    bool known = gpu_knows(card, GPU_MEM_TOTAL);
-    for (size_t i = 0; i < ARRAY_LEN(memory_metrics); i++)
-        card->known &= ~(UINT32_C(1) << memory_metrics[i]);
-    if (known)
-        gpu_set_memory(card, &m);
-}
-
 static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
 {
     struct jread_str key;
@@ -171,7 +150,22 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
         jread_fail(j, "cards[].migProfile", "and parentUUID go together");
     enum gpu_state given = card->state;
     card->state = GPU_OK;
-    check_memory(card);
+    /* The rules for NVML apply. */
+    uint64_t used = (uint64_t)gpu_value(card, GPU_MEM_USED, 0);
+    struct gpu_memory m = {.total = (uint64_t)gpu_value(card, GPU_MEM_TOTAL, 0),
+                           .used = used,
+                           .reserved = (uint64_t)gpu_value(card, GPU_MEM_RESERVED, 0),
+                           .has_reserved = gpu_knows(card, GPU_MEM_USED) ||
+                                           gpu_knows(card, GPU_MEM_RESERVED)};
+    uint64_t taken = used + m.reserved;
+    m.free = gpu_knows(card, GPU_MEM_FREE) ? (uint64_t)card->value[GPU_MEM_FREE]
+             : m.total > taken             ? m.total - taken
+                                           : 0;
+    bool known = gpu_knows(card, GPU_MEM_TOTAL);
+    for (size_t i = 0; i < ARRAY_LEN(memory_metrics); i++)
+        card->known &= ~(UINT32_C(1) << memory_metrics[i]);
+    if (known)
+        gpu_set_memory(card, &m);
     if (state_given) {
         card->state = given;
         card->why[0] = '\0';
@@ -180,23 +174,6 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
                          *why ? span_of(why) : span_of("set by the file"));
     } else {
         gpu_derive_state(card);
-    }
-}
-
-/* A row has a word for each card that is no instance. */
-static void check_links(struct jread *j, const struct gpu_sample *s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_cards; i++)
-        n += !*s->cards[i].parent_uuid;
-    for (size_t i = 0; i < s->n_cards; i++) {
-        struct span row = s->cards[i].links;
-        size_t words = 1;
-        for (size_t k = 0; k < row.n; k++)
-            words += row.p[k] == ' ';
-        if (row.n && (words != n || row.n >= GPU_MAX_LINKED * 6))
-            jread_fail(j, "cards[].links",
-                       "has not one word for each card, of at most 32");
     }
 }
 
@@ -217,7 +194,19 @@ static void read_cards(struct jread *j, struct gpu_sample *s)
                 jread_fail(j, "cards[].index", "is not unique");
         s->cards[s->n_cards++] = card;
     }
-    check_links(j, s);
+    /* A row has a word for each card that is no instance. */
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_cards; i++)
+        n += !*s->cards[i].parent_uuid;
+    for (size_t i = 0; i < s->n_cards; i++) {
+        struct span row = s->cards[i].links;
+        size_t words = 1;
+        for (size_t k = 0; k < row.n; k++)
+            words += row.p[k] == ' ';
+        if (row.n && (words != n || row.n >= GPU_MAX_LINKED * 6))
+            jread_fail(j, "cards[].links",
+                       "has not one word for each card, of at most 32");
+    }
 }
 
 int gpu_file_parse(struct span text, struct gpu_sample *s, struct err *err)

@@ -110,47 +110,6 @@ static const char *word_at(const char *row, size_t at, char word[static 8])
     return word;
 }
 
-static void read_links(struct nvml_links *links, const struct nvml_calls *call,
-                       void *const *devices, const struct gpu_sample *s,
-                       const char *sysfs)
-{
-    cleanup_free struct nvlinks *nv = xcalloc(s->n_cards, sizeof *nv);
-    for (size_t i = 0; i < s->n_cards; i++)
-        if (devices[i])
-            count_links(call, devices[i], s, &nv[i]);
-    for (size_t i = 0; i < s->n_cards; i++) {
-        struct nvml_linked *of = &links->card[i];
-        const struct nvlinks *own = &nv[i];
-        cleanup_buf struct buf row = {0};
-        unsigned up = own->to_switch;
-        bool known = true;
-        for (size_t k = 0; k < s->n_cards; k++) {
-            unsigned other = nv[k].to_switch;
-            unsigned shared = own->to_switch < other ? own->to_switch : other;
-            unsigned n = own->to_card[k] ?: shared;
-            /* A card that cannot be read keeps its words, because it may return. */
-            bool both = devices[i] && devices[k];
-            char old[8];
-            const char *pcie = i == k || (n && both) ? ""
-                               : both ? pcie_word(call, devices[i], devices[k])
-                                      : word_at(of->row, k, old);
-            up += own->to_card[k];
-            known &= pcie != NULL;
-            buf_adds(&row, k ? " " : "");
-            if (i == k)
-                buf_adds(&row, "X");
-            else if (n && both)
-                buf_printf(&row, "NV%u", n);
-            else
-                buf_adds(&row, pcie ?: "");
-        }
-        snprintf(of->row, sizeof of->row, "%s", known ? row.p : "");
-        of->numa = numa_of(call, devices[i], s->cards[i].bus_id, sysfs);
-        of->linked |= up > 0;
-        of->down = of->linked ? (int32_t)own->down : -1;
-    }
-}
-
 void nvml_links_set(struct nvml_links *links, const struct nvml_calls *call,
                     void *const *devices, struct gpu_sample *s, const char *sysfs)
 {
@@ -163,7 +122,41 @@ void nvml_links_set(struct nvml_links *links, const struct nvml_calls *call,
     if (s->n_cards != links->n)
         *links = (struct nvml_links){.n = s->n_cards};
     if ((readable & ~links->cards) || now_ms >= links->due_ms) {
-        read_links(links, call, devices, s, sysfs);
+        cleanup_free struct nvlinks *nv = xcalloc(s->n_cards, sizeof *nv);
+        for (size_t i = 0; i < s->n_cards; i++)
+            if (devices[i])
+                count_links(call, devices[i], s, &nv[i]);
+        for (size_t i = 0; i < s->n_cards; i++) {
+            struct nvml_linked *of = &links->card[i];
+            const struct nvlinks *own = &nv[i];
+            cleanup_buf struct buf row = {0};
+            unsigned up = own->to_switch;
+            bool known = true;
+            for (size_t k = 0; k < s->n_cards; k++) {
+                unsigned other = nv[k].to_switch;
+                unsigned shared = own->to_switch < other ? own->to_switch : other;
+                unsigned n = own->to_card[k] ?: shared;
+                /* A card that cannot be read keeps its words, because it may return. */
+                bool both = devices[i] && devices[k];
+                char old[8];
+                const char *pcie = i == k || (n && both) ? ""
+                                   : both ? pcie_word(call, devices[i], devices[k])
+                                          : word_at(of->row, k, old);
+                up += own->to_card[k];
+                known &= pcie != NULL;
+                buf_adds(&row, k ? " " : "");
+                if (i == k)
+                    buf_adds(&row, "X");
+                else if (n && both)
+                    buf_printf(&row, "NV%u", n);
+                else
+                    buf_adds(&row, pcie ?: "");
+            }
+            snprintf(of->row, sizeof of->row, "%s", known ? row.p : "");
+            of->numa = numa_of(call, devices[i], s->cards[i].bus_id, sysfs);
+            of->linked |= up > 0;
+            of->down = of->linked ? (int32_t)own->down : -1;
+        }
         links->due_ms = now_ms + INTERVAL_MS;
     }
     links->cards = readable;

@@ -374,32 +374,22 @@ static void read_identity(struct reader *r)
 /* The metrics that are the only result of a call. */
 static void read_numbers(struct reader *r)
 {
-    const struct {
-        int (*call)(void *, unsigned *);
-        enum gpu_metric metric;
-    } plain[] = {
-        {r->call->minor, GPU_MINOR},
-        {r->call->pcie_gen, GPU_PCIE_GEN_MAX},
-        {r->call->pcie_width, GPU_PCIE_WIDTH_MAX},
-        {r->call->power_limit, GPU_POWER_LIMIT},
-    };
-    const struct {
-        int (*call)(void *, int, unsigned *);
-        int which;
-        enum gpu_metric metric;
-    } chosen[] = {
-        {r->call->max_clock, NVML_CLOCK_SM, GPU_CLOCK_SM_MAX},
-        {r->call->max_clock, NVML_CLOCK_MEM, GPU_CLOCK_MEM_MAX},
-        {r->call->temperature, NVML_TEMPERATURE_GPU, GPU_TEMPERATURE},
-    };
+    struct gpu_card *c = r->card;
     unsigned v = 0;
-    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
-        if (plain[i].call && may_call(r) && did(r, plain[i].call(r->device, &v)))
-            gpu_set(r->card, plain[i].metric, v);
-    for (size_t i = 0; i < ARRAY_LEN(chosen); i++)
-        if (chosen[i].call && may_call(r) &&
-            did(r, chosen[i].call(r->device, chosen[i].which, &v)))
-            gpu_set(r->card, chosen[i].metric, v);
+    if (CALL(r, minor, &v))
+        gpu_set(c, GPU_MINOR, v);
+    if (CALL(r, pcie_gen, &v))
+        gpu_set(c, GPU_PCIE_GEN_MAX, v);
+    if (CALL(r, pcie_width, &v))
+        gpu_set(c, GPU_PCIE_WIDTH_MAX, v);
+    if (CALL(r, power_limit, &v))
+        gpu_set(c, GPU_POWER_LIMIT, v);
+    if (CALL(r, max_clock, NVML_CLOCK_SM, &v))
+        gpu_set(c, GPU_CLOCK_SM_MAX, v);
+    if (CALL(r, max_clock, NVML_CLOCK_MEM, &v))
+        gpu_set(c, GPU_CLOCK_MEM_MAX, v);
+    if (CALL(r, temperature, NVML_TEMPERATURE_GPU, &v))
+        gpu_set(c, GPU_TEMPERATURE, v);
 }
 
 static void read_memory(struct reader *r)
@@ -471,6 +461,16 @@ static void set_unified(struct gpu_card *c, uint64_t total)
 }
 
 /* NVML_OK, or a code for which is_gone is true. */
+static int end_card(struct reader *r)
+{
+    if (r->lost)
+        gpu_set_state(r->card, GPU_LOST, "%s (%d)", r->call->error_string(r->lost),
+                      r->lost);
+    gpu_derive_state(r->card);
+    return r->gone;
+}
+
+/* NVML_OK, or a code for which is_gone is true. */
 static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
                      struct arena *a, struct gpu_card *card)
 {
@@ -483,10 +483,7 @@ static int read_card(const struct nvml_calls *call, void *device, uint64_t unifi
         did(&r, read_processes(call, device, a, card));
     if (r.unified && may_call(&r))
         set_unified(card, unified_bytes);
-    if (r.lost)
-        gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
-    gpu_derive_state(card);
-    return r.gone;
+    return end_card(&r);
 }
 
 /* -- the instances of a card in MIG mode -- */
@@ -546,10 +543,7 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
         gpu_set(card, GPU_COMPUTE_INSTANCE, number);
     if (may_call(&r))
         did(&r, read_processes(call, device, a, card));
-    if (r.lost)
-        gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
-    gpu_derive_state(card);
-    return r.gone;
+    return end_card(&r);
 }
 
 /* The compute instances of one GPU instance share its memory, and NVML names all of it for each:
@@ -751,10 +745,38 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     return NVML_OK;
 }
 
-/* A lost card has the names and constant properties of the last card in its slot, unless
- * that one is in the sample at another index. */
-static void restore_lost(struct nvml *n, struct gpu_sample *s)
+static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
 {
+    struct nvml *n = nvml_of(g);
+    unsigned count = 0;
+    if (load_nvml(n, err))
+        return -1;
+    int rc = n->call.count(&count);
+    if (rc)
+        return fail_call(n, "counting the cards", rc, true, err);
+    if (count > GPU_MAX_CARDS)
+        return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
+                       count, GPU_MAX_CARDS);
+    char text[NVML_VERSION_TEXT] = {0};
+    int cuda = 0;
+    if (n->call.driver_version && !n->call.driver_version(text, sizeof text))
+        gpu_set_text(s->driver, sizeof s->driver, text_of(text, sizeof text));
+    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0)
+        /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
+        snprintf(s->cuda, sizeof s->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
+    create_set(n);
+    for (size_t i = count; i < GPU_MAX_CARDS; i++)
+        n->slots[i].device = NULL;
+    s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
+    for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
+        struct gpu_card *card = &s->cards[s->n_cards];
+        card->index = (int32_t)s->n_cards;
+        rc = sample_card(n, card, &s->arena);
+        if (rc)
+            return fail_call(n, "reading a card", rc, true, err);
+    }
+    /* A lost card has the names and constant properties of the last card in its slot, unless
+     * that one is in the sample at another index. */
     for (size_t i = 0; i < s->n_cards; i++) {
         struct gpu_card *card = &s->cards[i], *last = &n->slots[i].last;
         if (card->state != GPU_LOST)
@@ -770,44 +792,6 @@ static void restore_lost(struct nvml *n, struct gpu_sample *s)
         memcpy(card->why, lost.why, sizeof card->why);
         card->known &= GPU_CONSTANT;
     }
-}
-
-static void read_versions(struct nvml *n, struct gpu_sample *s)
-{
-    char text[NVML_VERSION_TEXT] = {0};
-    int cuda = 0;
-    if (n->call.driver_version && !n->call.driver_version(text, sizeof text))
-        gpu_set_text(s->driver, sizeof s->driver, text_of(text, sizeof text));
-    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0)
-        /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
-        snprintf(s->cuda, sizeof s->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
-}
-
-static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
-{
-    struct nvml *n = nvml_of(g);
-    unsigned count = 0;
-    if (load_nvml(n, err))
-        return -1;
-    int rc = n->call.count(&count);
-    if (rc)
-        return fail_call(n, "counting the cards", rc, true, err);
-    if (count > GPU_MAX_CARDS)
-        return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
-                       count, GPU_MAX_CARDS);
-    read_versions(n, s);
-    create_set(n);
-    for (size_t i = count; i < GPU_MAX_CARDS; i++)
-        n->slots[i].device = NULL;
-    s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
-    for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
-        struct gpu_card *card = &s->cards[s->n_cards];
-        card->index = (int32_t)s->n_cards;
-        rc = sample_card(n, card, &s->arena);
-        if (rc)
-            return fail_call(n, "reading a card", rc, true, err);
-    }
-    restore_lost(n, s);
     void *devices[GPU_MAX_CARDS] = {0};
     for (size_t i = 0; i < count; i++)
         devices[i] = s->cards[i].state == GPU_LOST ? NULL : n->slots[i].device;
@@ -821,18 +805,6 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
     }
     gpu_sample_settle(s);
     return 0;
-}
-
-/* Finds the card by its handle. A call on a lost card would fail. */
-static void identify(const struct nvml *n, void *device, struct gpu_event *event)
-{
-    for (int32_t i = 0; device && i < GPU_MAX_CARDS; i++) {
-        const struct slot *slot = &n->slots[i];
-        if (slot->device != device)
-            continue;
-        event->index = i;
-        memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
-    }
 }
 
 static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
@@ -858,7 +830,14 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
                                                        : GPU_EVENT_NONE;
     if (event->kind == GPU_EVENT_XID)
         event->xid = data.data <= INT64_MAX ? (int64_t)data.data : 999;
-    identify(n, data.device, event);
+    /* Finds the card by its handle. A call on a lost card would fail. */
+    for (int32_t i = 0; data.device && i < GPU_MAX_CARDS; i++) {
+        const struct slot *slot = &n->slots[i];
+        if (slot->device != data.device)
+            continue;
+        event->index = i;
+        memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
+    }
     return 0;
 }
 

@@ -3,8 +3,7 @@
 
 /* The bodies of writes that more than one program sends to the API server. */
 
-/* `text` and the value as a JSON string. */
-static void member(struct buf *out, const char *text, struct span value)
+void body_member(struct buf *out, const char *text, struct span value)
 {
     buf_adds(out, text);
     buf_add_json(out, value);
@@ -12,36 +11,38 @@ static void member(struct buf *out, const char *text, struct span value)
 
 void body_binding(struct buf *out, const struct body_binding *b)
 {
-    member(out, "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":",
-           b->name);
-    member(out, ",\"namespace\":", b->ns);
-    member(out, ",\"uid\":", b->uid);
+    body_member(
+        out,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":", b->name);
+    body_member(out, ",\"namespace\":", b->ns);
+    body_member(out, ",\"uid\":", b->uid);
     if (b->annotations) {
         buf_adds(out, ",\"annotations\":");
         buf_adds(out, b->annotations);
     }
-    member(out,
-           "},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":", b->node);
+    body_member(
+        out, "},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":", b->node);
     buf_adds(out, "}}");
 }
 
 void body_eviction(struct buf *out, struct span ns, struct span name, struct span uid,
                    int grace_s)
 {
-    member(out,
-           "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":",
-           name);
-    member(out, ",\"namespace\":", ns);
+    body_member(
+        out,
+        "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":",
+        name);
+    body_member(out, ",\"namespace\":", ns);
     buf_adds(out, "},\"deleteOptions\":{");
     if (grace_s >= 0)
         buf_printf(out, "\"gracePeriodSeconds\":%d,", grace_s);
-    member(out, "\"preconditions\":{\"uid\":", uid);
+    body_member(out, "\"preconditions\":{\"uid\":", uid);
     buf_adds(out, "}}}");
 }
 
 void body_nomination(struct buf *out, struct span uid, struct span node)
 {
-    member(out, "{\"metadata\":{\"uid\":", uid);
+    body_member(out, "{\"metadata\":{\"uid\":", uid);
     buf_adds(out, "},\"status\":{\"nominatedNodeName\":");
     if (node.n)
         buf_add_json(out, node);
@@ -54,7 +55,7 @@ void body_annotations(struct buf *out, struct span uid, const char *annotations)
 {
     buf_adds(out, "{\"metadata\":{");
     if (uid.n) {
-        member(out, "\"uid\":", uid);
+        body_member(out, "\"uid\":", uid);
         buf_addc(out, ',');
     }
     buf_printf(out, "\"annotations\":%s}}", annotations);

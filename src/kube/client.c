@@ -86,23 +86,6 @@ static int read_pem(const char *path, bool *warned, struct buf *pem)
     return keep_old(path, warned, &err);
 }
 
-static void load_tls(struct kube_client *c)
-{
-    struct kube_config *config = &c->config;
-    cleanup_buf_wipe struct buf ca = {0}, cert = {0}, key = {0};
-    if (!read_pem(config->ca_file, &c->warned_ca, &ca))
-        c->warned_ca = false;
-    bool reloaded = take_pem(c, &ca, &config->ca_pem);
-    if (!read_pem(config->cert_file, &c->warned_pair, &cert) &&
-        !read_pem(config->key_file, &c->warned_pair, &key)) {
-        c->warned_pair = false;
-        reloaded |= take_pem(c, &cert, &config->cert_pem);
-        reloaded |= take_pem(c, &key, &config->key_pem);
-    }
-    if (reloaded)
-        log_info("kube", "certificates: reloaded", LOG_S("source", config->source));
-}
-
 /* Reloads the files if that is due. -1 if there is a token file, but never was a token. */
 static int load_files(struct kube_client *c, int64_t now_ms, struct err *err)
 {
@@ -115,7 +98,19 @@ static int load_files(struct kube_client *c, int64_t now_ms, struct err *err)
         c->is_rejected = c->is_connect_failed = false;
         c->loaded_ms = now_ms;
         load_token(c, &why);
-        load_tls(c);
+        struct kube_config *config = &c->config;
+        cleanup_buf_wipe struct buf ca = {0}, cert = {0}, key = {0};
+        if (!read_pem(config->ca_file, &c->warned_ca, &ca))
+            c->warned_ca = false;
+        bool reloaded = take_pem(c, &ca, &config->ca_pem);
+        if (!read_pem(config->cert_file, &c->warned_pair, &cert) &&
+            !read_pem(config->key_file, &c->warned_pair, &key)) {
+            c->warned_pair = false;
+            reloaded |= take_pem(c, &cert, &config->cert_pem);
+            reloaded |= take_pem(c, &key, &config->key_pem);
+        }
+        if (reloaded)
+            log_info("kube", "certificates: reloaded", LOG_S("source", config->source));
     }
     if (c->config.token_file && !c->authorization)
         return err_set(err, why.code, "no token: %s", why.msg);
@@ -335,8 +330,8 @@ enum {
 static enum err_code code_of(unsigned status)
 {
     for (int code = ERR_INVALID; code <= ERR_INTERNAL; code++)
-        if (err_http_status((enum err_code)code) == status)
-            return (enum err_code)code;
+        if (err_http_status(code) == status)
+            return code;
     return status == 408                   ? ERR_TIMEOUT
            : status == 429                 ? ERR_UNAVAILABLE
            : status >= 400 && status < 500 ? ERR_INVALID

@@ -11,6 +11,7 @@
 #include "base/prom.h"
 #include "base/step.h"
 #include "base/thread.h"
+#include "kube/body.h"
 
 /* Writes Events: what is written, how it is encoded, and the thread that posts it. */
 
@@ -47,35 +48,6 @@ struct event_recorder {
 
 /* -- encoding -- */
 
-/* The object's name and the time, as client-go names events. Two events of an object can
- * have the same name only if the clock is set back; then the API server responds with
- * 409. */
-static void add_name(struct buf *out, struct span object, int64_t wall_ns)
-{
-    struct span name = span_clip(object, NAME_MAX_BYTES);
-    while (name.n && (name.p[name.n - 1] == '-' || name.p[name.n - 1] == '.'))
-        name.n--;
-    buf_add_span(out, name);
-    buf_printf(out, ".%llx", (unsigned long long)wall_ns);
-}
-
-static void member(struct buf *out, const char *key, struct span value)
-{
-    buf_adds(out, key);
-    buf_add_json(out, value);
-}
-
-static void add_regarding(struct buf *out, const struct event *e)
-{
-    bool pod = e->kind == EVENT_POD;
-    member(out, "},\"regarding\":{\"apiVersion\":\"v1\",\"kind\":",
-           pod ? SPAN("Pod") : SPAN("Node"));
-    if (pod)
-        member(out, ",\"namespace\":", e->ns);
-    member(out, ",\"name\":", e->name);
-    member(out, ",\"uid\":", e->uid);
-}
-
 /* Appends the path and the body of the POST request. `count` is the number of occurrences;
  * more than 1 adds a series. `wall_ns` is the event's time and part of its name. False, and
  * nothing is appended, if a name or namespace is invalid: names become part of a path. */
@@ -86,28 +58,40 @@ static bool encode(const struct event_recorder *r, const struct event *e, int64_
     struct span ns = e->kind == EVENT_POD ? e->ns : SPAN("default");
     if (!kube_is_path_part(ns) || !kube_is_path_part(e->name))
         return false;
-    add_name(&name, e->name, wall_ns);
+    /* The object's name and the time, as client-go names events. Two events of an object can
+     * have the same name only if the clock is set back; then the API server responds with
+     * 409. */
+    struct span object = span_clip(e->name, NAME_MAX_BYTES);
+    while (object.n && (object.p[object.n - 1] == '-' || object.p[object.n - 1] == '.'))
+        object.n--;
+    buf_printf(&name, "%.*s.%llx", SPAN_ARG(object), (unsigned long long)wall_ns);
     clock_format_us(&now, wall_ns / 1000);
     buf_adds(path, "/apis/events.k8s.io/v1/namespaces/");
     buf_add_span(path, ns);
     buf_adds(path, "/events");
-    member(body,
-           "{\"apiVersion\":\"events.k8s.io/v1\",\"kind\":\"Event\",\"metadata\":{"
-           "\"name\":",
-           buf_span(&name));
-    member(body, ",\"namespace\":", ns);
-    add_regarding(body, e);
-    member(body, "},\"eventTime\":", buf_span(&now));
-    member(body, ",\"reportingController\":", span_of(r->settings.controller));
-    member(body,
-           ",\"reportingInstance\":", span_clip(span_of(r->instance), INSTANCE_MAX));
-    member(body, ",\"type\":", e->warning ? SPAN("Warning") : SPAN("Normal"));
-    member(body, ",\"reason\":", span_of(e->reason));
-    member(body, ",\"action\":", span_of(e->action));
-    member(body, ",\"note\":", span_clip(e->note, EVENTS_NOTE_MAX));
+    body_member(body,
+                "{\"apiVersion\":\"events.k8s.io/v1\",\"kind\":\"Event\",\"metadata\":{"
+                "\"name\":",
+                buf_span(&name));
+    body_member(body, ",\"namespace\":", ns);
+    bool pod = e->kind == EVENT_POD;
+    body_member(body, "},\"regarding\":{\"apiVersion\":\"v1\",\"kind\":",
+                pod ? SPAN("Pod") : SPAN("Node"));
+    if (pod)
+        body_member(body, ",\"namespace\":", e->ns);
+    body_member(body, ",\"name\":", e->name);
+    body_member(body, ",\"uid\":", e->uid);
+    body_member(body, "},\"eventTime\":", buf_span(&now));
+    body_member(body, ",\"reportingController\":", span_of(r->settings.controller));
+    body_member(body,
+                ",\"reportingInstance\":", span_clip(span_of(r->instance), INSTANCE_MAX));
+    body_member(body, ",\"type\":", e->warning ? SPAN("Warning") : SPAN("Normal"));
+    body_member(body, ",\"reason\":", span_of(e->reason));
+    body_member(body, ",\"action\":", span_of(e->action));
+    body_member(body, ",\"note\":", span_clip(e->note, EVENTS_NOTE_MAX));
     if (count > 1) {
         buf_printf(body, ",\"series\":{\"count\":%u", count);
-        member(body, ",\"lastObservedTime\":", buf_span(&now));
+        body_member(body, ",\"lastObservedTime\":", buf_span(&now));
         buf_addc(body, '}');
     }
     buf_addc(body, '}');

@@ -2,7 +2,6 @@
 #include "kube/kubeconfig_priv.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"

@@ -36,6 +36,12 @@ const struct proto_type podres_list_type = {
     sizeof(struct podres_list),
     {{PROTO_AT(podres_list, pods), .type = &pod_type}}};
 
+const struct proto_type podres_allocatable_type = {
+    &podres__allocatable__descriptor,
+    "AllocatableResourcesResponse",
+    sizeof(struct podres_allocatable),
+    {{PROTO_AT(podres_allocatable, devices), .type = &devices_type}}};
+
 const struct proto_type podres_get_type = {&podres__get_response__descriptor,
                                            "GetPodResourcesResponse",
                                            sizeof(struct podres_pod),
@@ -90,6 +96,20 @@ static bool is_unsupported(enum grpc_status status, const struct err *err)
 {
     return status == GRPC_UNIMPLEMENTED || status == GRPC_FAILED_PRECONDITION ||
            (status == GRPC_UNKNOWN && strstr(err->msg, "disabled"));
+}
+
+int podresources_client_allocatable(const char *socket, struct arena *a,
+                                    struct podres_allocatable *all, struct err *err)
+{
+    enum grpc_status status = GRPC_OK;
+    *all = (struct podres_allocatable){0};
+    if (call(socket, PODRES_ALL, (struct span){0}, &podres_allocatable_type, a, all,
+             &status, err) == 0)
+        return 0;
+    if (!is_unsupported(status, err))
+        return -1;
+    *err = (struct err){0};
+    return 0;
 }
 
 /* The status of an absent pod depends on the kubelet's version. */

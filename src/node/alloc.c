@@ -10,8 +10,10 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/scv.h"
 #include "node/device_ids.h"
 #include "node/identify.h"
 #include "node/reconcile.h"
@@ -42,10 +44,10 @@ struct alloc {
     struct reconcile reconcile;
     enum driver_strategy wanted_strategy;
     struct driver_view *driver; /* of the newest sample; NULL: none yet */
-    bool node_read;
     int64_t node_due_ms, limits_due_ms;
     uint64_t serial;      /* number of requests */
     struct list requests; /* oldest first */
+    uint64_t others;      /* hash of what ALLOC_DEVICES sent of other plugins' ids */
 };
 
 /* A request */
@@ -168,7 +170,7 @@ static void wait_or_reject(struct alloc *a, struct pending_request *req,
         if (!req->relist_sent && now_ms - asked->began_ms >= RELIST_AFTER_MS &&
             r->reason != REJECTED_PODRESOURCES) {
             req->relist_sent = true;
-            alloc_state_output(s, ALLOC_RELIST);
+            alloc_state_relist(s);
         }
         req->retry_ms = now_ms + RETRY_MS;
         step_due(&s->due_ms, req->retry_ms);
@@ -229,7 +231,7 @@ static bool advance_request(struct alloc *a, struct pending_request *req,
     }
     if (!identify_by_preference(a->identify, asked, t))
         return false;
-    if (!a->node_read)
+    if (!s->node_read)
         return rejection_set(r, REJECTED_NOT_SYNCED,
                              "the API server has not yet sent the Node, whose labels the "
                              "container needs");
@@ -370,6 +372,20 @@ static bool count_cards(struct alloc_state *s)
     return more;
 }
 
+/* Sends the list when the ids of other plugins in it have changed, or are known at last. */
+static void follow_others(struct alloc *a)
+{
+    struct alloc_state *s = &a->state;
+    uint64_t hash = s->surveyed;
+    for (size_t i = 0; i < s->allocations.n; i++)
+        ARRAY_EACH_ITEM(const struct span, id, s->allocations.items[i]->others,
+                        s->allocations.items[i]->n_others)
+    hash = hash_bytes(hash, id->p, id->n);
+    if (hash != a->others)
+        alloc_state_output(s, ALLOC_DEVICES);
+    a->others = hash;
+}
+
 static void report_devices(struct alloc_state *s)
 {
     alloc_state_output(s, ALLOC_DEVICES);
@@ -388,7 +404,7 @@ static void choose_strategy(struct alloc *a)
     cleanup_buf struct buf why = {0};
     struct response_settings *r = &a->state.settings.response;
     r->view = a->driver;
-    if (a->wanted_strategy != DRIVER_AUTO || !a->node_read || !a->driver)
+    if (a->wanted_strategy != DRIVER_AUTO || !a->state.node_read || !a->driver)
         return;
     enum driver_strategy chosen =
         driver_view_choose(a->driver, &a->state.driver_node, &why);
@@ -405,7 +421,7 @@ static void report_driver_limit(struct alloc *a)
     struct alloc_state *s = &a->state;
     const struct response_settings *r = &s->settings.response;
     const char *why = response_no_driver(r) ?: "";
-    if (!a->node_read || !a->driver || (s->driver_known && !strcmp(why, s->no_driver)))
+    if (!s->node_read || !a->driver || (s->driver_known && !strcmp(why, s->no_driver)))
         return;
     s->driver_known = true;
     snprintf(s->no_driver, sizeof s->no_driver, "%s", why);
@@ -448,10 +464,39 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
     }
 }
 
+/* A label that this version does not know may mean that another plugin serves nvidia.com/gpu. The Scv
+ * repeats it, so that no pod comes for it. */
+static void take_dialect(struct alloc_state *s, struct span label)
+{
+    struct span word = label.n ? label : span_of(s->settings.dialect);
+    if (span_eq(word, SPAN("none")))
+        word = (struct span){0};
+    const enum scv_dialect dialect = scv_dialect_of(word);
+    const bool same = span_eq(word, span_of(s->dialect));
+    if (!s->settings.dialect)
+        return;
+    snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
+    if (!same && dialect == SCV_DIALECT_OTHER)
+        alloc_state_log(s, LOG_ERROR,
+                        "the Node's label " KEY_DIALECT " is \"%s\", neither hami nor "
+                        "none: " KEY_NVIDIA_GPU " is not served",
+                        s->dialect);
+    if (s->cards.settings.dialect == (dialect == SCV_DIALECT_HAMI))
+        return;
+    s->cards.settings.dialect = !s->cards.settings.dialect;
+    alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
+                    s->cards.settings.dialect ? "now" : "no longer");
+    /* What pods ask for and containers hold of it is not known yet. */
+    if (s->cards.settings.dialect)
+        s->listed = s->surveyed = false;
+    alloc_state_relist(s);
+    alloc_state_output(s, ALLOC_DEVICES);
+}
+
 static void on_node(struct alloc *a, const struct alloc_input *in)
 {
     struct alloc_state *s = &a->state;
-    bool first = !a->node_read;
+    bool first = !s->node_read;
     if (in->err) {
         step_failed(&s->node, s->now.mono_ms, in->err);
         step_due(&a->node_due_ms, s->now.mono_ms + NODE_RETRY_MS);
@@ -460,7 +505,8 @@ static void on_node(struct alloc *a, const struct alloc_input *in)
     step_succeeded(&s->node);
     s->settings.response.cgpu_disable = in->cgpu_disable;
     s->driver_node = in->node;
-    a->node_read = true;
+    take_dialect(s, in->dialect);
+    s->node_read = true;
     choose_strategy(a);
     report_driver_limit(a);
     if (first)
@@ -480,9 +526,9 @@ static void free_pod(struct local_pod *p)
  * kubelet's view. */
 static void mark_deleted(struct alloc_state *s, struct span uid)
 {
-    for (size_t i = 0; i < s->allocations.n; i++)
-        if (span_eq(s->allocations.items[i]->uid, uid))
-            s->allocations.items[i]->pod_deleted = true;
+    ALLOCATION_EACH(al, &s->allocations)
+    if (span_eq(al->uid, uid))
+        al->pod_deleted = true;
 }
 
 /* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
@@ -495,8 +541,8 @@ static bool adopt_static(struct alloc_state *s, const struct pod_allocation *pod
     bool any = false;
     if (!pod->mirror)
         return false;
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        struct allocation *al = s->allocations.items[i];
+    ALLOCATION_EACH(al, &s->allocations)
+    {
         if (span_eq(al->uid, span_of(uid)) &&
             !allocation_set_find(&s->allocations, pod->uid, al->container,
                                  al->resource)) {
@@ -549,6 +595,8 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
     /* Cards chosen here for an unpromised pod stay until its annotations name them. */
     if (p->pod && p->pod->is_chosen && pod->promise == POD_ALLOCATION_UNPROMISED)
         pod_allocation_assign(pod, p->pod->cards, p->pod->n_cards);
+    if (p->pod && p->pod->n_containers != pod->n_containers) /* another dialect */
+        p->reconciled_ms = 0;
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = s->list;
@@ -589,11 +637,9 @@ static void on_list_ended(struct alloc *a)
             remove_pod(a, p);
     }
     s->listed = true;
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        struct allocation *al = s->allocations.items[i];
-        if (!alloc_state_pod(s, al->uid) && !alloc_state_is_static(al->uid))
-            al->pod_deleted = true;
-    }
+    ALLOCATION_EACH(al, &s->allocations)
+    if (!alloc_state_pod(s, al->uid) && !alloc_state_is_static(al->uid))
+        al->pod_deleted = true;
     retry_requests(a, true);
     step_due(&s->due_ms, s->now.mono_ms);
 }
@@ -703,6 +749,7 @@ void alloc_step(struct alloc *a, struct step_time now, struct alloc_input *in,
         break;
     }
     alloc_state_save(s);
+    follow_others(a);
     s->admits = !list_is_empty(&a->requests) || identify_awaits_allocate(a->identify);
 }
 

@@ -27,9 +27,9 @@
 enum alloc_input_type {
     ALLOC_IN_RESTORE, /* `set`: allocations of the state file; those that are not known yet
                        * are added */
-    ALLOC_IN_NODE,    /* the Node was read: `node`, and `cgpu_disable`: it has the label
-                       * cgpu.disable.isolation=true; or `err`. Allocate waits for the first
-                       * read */
+    ALLOC_IN_NODE, /* the Node was read: `node`, `dialect`: its label gpushare/dialect, and
+                       * `cgpu_disable`: it has the label cgpu.disable.isolation=true; or `err`.
+                       * Allocate waits for the first read */
     ALLOC_IN_CARDS, /* `seen` and `n` after a sample or an event; `err`, why the sample failed;
                        * and `driver`, if its files were looked at */
     ALLOC_IN_POD,          /* `pod` of this node was added or changed */
@@ -65,6 +65,7 @@ struct alloc_input {
     struct allocation_set *set;
     const struct err *err; /* NULL: none */
     bool cgpu_disable;
+    struct span dialect;
     struct driver_node node;
     const struct card_seen *seen;
     size_t n;

@@ -68,8 +68,8 @@ size_t alloc_state_cards_of(const struct alloc_state *s, struct span uid,
                             struct promise_share cards[CARDS_MAX])
 {
     size_t n = 0;
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        const struct allocation *al = s->allocations.items[i];
+    ALLOCATION_EACH(al, &s->allocations)
+    {
         for (size_t k = 0; k < al->n_cards && (!uid.p || span_eq(al->uid, uid)); k++) {
             size_t at = 0;
             while (at < n && !span_eq(cards[at].uuid, al->cards[k].uuid))
@@ -114,6 +114,11 @@ struct alloc_output *alloc_state_output_of(struct alloc_state *s,
     o->name = step_text(s->out, pod->name);
     o->uid = step_text(s->out, pod->uid);
     return o;
+}
+
+void alloc_state_relist(struct alloc_state *s)
+{
+    alloc_state_output(s, ALLOC_RELIST)->dialect = s->cards.settings.dialect;
 }
 
 uint64_t alloc_state_query(struct alloc_state *s, const struct pod_allocation *pod)
@@ -190,8 +195,10 @@ void alloc_state_annotate(struct alloc_state *s, struct local_pod *p)
     struct jwrite w = {.out = &text};
     if (pod->terminal || alloc_state_is_static(pod->uid) || !pod->n_containers)
         return;
-    if (pod->is_chosen && alloc_state_allocation(s, pod, &pod->containers[0]) &&
-        take_patch_turn(s, &p->cards)) {
+    const struct allocation *first = alloc_state_allocation(s, pod, &pod->containers[0]);
+    if (first && first->n_others) /* it has its cards from another plugin */
+        return;
+    if (pod->is_chosen && first && take_patch_turn(s, &p->cards)) {
         annotate_cards(s, pod);
         p->assigned = (struct pod_patch){0}; /* the promise has it as false */
     }

@@ -19,6 +19,9 @@ struct alloc_settings {
     const char *node; /* borrowed */
     int64_t unit_mib;
     int64_t slots; /* of each card; 0: aliyun.com/gpu-share is not offered */
+    /* Borrowed: where the Node has no label gpushare/dialect. NULL: the label does not count, because
+     * another program publishes the Scv, which would not say so. */
+    const char *dialect;
     int64_t wait_ms;
     int64_t node_ms;               /* between two reads of the Node */
     int64_t reconcile_interval_ms; /* per pod; 0: never */
@@ -73,7 +76,7 @@ alloc_target_container(const struct alloc_target *t)
 struct device_id {
     const struct plugin_card *card;
     int64_t number; /* of the unit or slot; -1: the whole card */
-    bool is_slot;
+    enum ids_resource resource;
 };
 
 /* A request of the kubelet, decoded. Functions that take one return false with the
@@ -110,8 +113,9 @@ enum alloc_output_type {
     ALLOC_REJECTED,  /* answer request `token` with an error, `text` */
     ALLOC_SAVE,      /* write the allocations to the state file */
     ALLOC_PATCH, /* patch the annotations `text` (JSON) of the pod ns/name with this uid */
-    ALLOC_EVENT,        /* write a Warning event of the pod ns/name: `reason`, `text` */
-    ALLOC_RELIST,       /* list the pods of this node instead of waiting for the watch */
+    ALLOC_EVENT,  /* write a Warning event of the pod ns/name: `reason`, `text` */
+    ALLOC_RELIST, /* list the pods of this node instead of waiting for the watch, those of
+                         * HAMi if `dialect` */
     ALLOC_READ_NODE,    /* read the Node; the answer is an ALLOC_IN_NODE */
     ALLOC_CHECK_LIMITS, /* check the files of the limits; a pod without its limit is an
                          * ALLOC_IN_UNLIMITED */
@@ -125,6 +129,7 @@ struct alloc_output {
     uint64_t query;
     uint64_t token;
     enum rejection_reason rejection;
+    bool dialect;
     const char *ns, *name, *uid;
     const char *reason, *text;
     const struct span *ids;
@@ -143,11 +148,16 @@ struct alloc_state {
     bool dirty;       /* they have changed since the last ALLOC_SAVE */
     struct list pods; /* struct local_pod, in order of arrival */
     bool listed;      /* the pods of this node */
+    /* podresources has listed what all containers hold: slots are not registered before, so that
+     * ids of another plugin are never missing. */
+    bool surveyed;
     bool admits;      /* a request is under way, or an Allocate must follow */
     uint64_t list;    /* number of pod lists */
     uint64_t queries; /* number of podresources calls */
     bool no_get;      /* the kubelet does not implement Get */
     struct driver_node driver_node;
+    bool node_read;
+    char dialect[64]; /* of this node, after that; as in struct scv */
     bool
         driver_known; /* the Node and the driver were read: whether the driver can limit */
     char no_driver[256]; /* why not; empty: it can */
@@ -170,6 +180,8 @@ struct allocation *alloc_state_allocation(const struct alloc_state *s,
 /* Has every container of the pod an allocation? */
 bool alloc_state_is_complete(const struct alloc_state *s,
                              const struct pod_allocation *pod);
+/* Lists the pods, as those of the dialect that is served. */
+void alloc_state_relist(struct alloc_state *s);
 void alloc_state_drop(struct alloc_state *s, struct allocation *al);
 /* The cards that allocations of the pod have, each once; without a UID those of all pods.
  * Returns their number. */

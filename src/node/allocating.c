@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "node/calls.h"
 #include "node/dispatcher.h"
+#include "node/limit_readback.h"
 #include "node/status.h"
 
 enum {
@@ -29,6 +30,8 @@ struct allocating {
     struct limit_readback *limits;
     struct dispatcher *dispatcher;
     struct calls *calls;
+    void (*saved)(void *ctx, struct span state); /* of allocating_start */
+    void *saved_ctx;
     int64_t started_ms;     /* clock_mono_ms */
     atomic_bool is_started; /* dispatcher and calls can be asked for statistics */
 
@@ -129,6 +132,8 @@ void allocating_sample(struct allocating *p, const struct gpu_sample *sample,
 {
     struct card_inventory *inventory = p->cards.inventory;
     const int64_t now = clock_mono_ms();
+    if (sample)
+        limit_readback_sample(p->limits, p->gpu, sample, now);
     if (took_ms >= p->alloc.silent_ms)
         card_inventory_failed(inventory, now, "the driver does not respond", true);
     if (sample)
@@ -150,11 +155,6 @@ void allocating_event(struct allocating *p, const struct gpu_event *event)
 {
     if (card_inventory_event(p->cards.inventory, clock_mono_ms(), event))
         post_cards(p, NULL);
-}
-
-void allocating_unlimited(struct allocating *p, const char *pod_uid, const char *why)
-{
-    dispatcher_unlimited(p->dispatcher, pod_uid, why);
 }
 
 bool allocating_any_lost(const struct allocating *p)
@@ -203,9 +203,21 @@ void allocating_metrics(struct allocating *p, struct buf *out)
 {
     const struct status_facts f = facts_of(p);
     status_write_metrics(out, &f);
+    limit_readback_metrics(p->limits, out);
+}
+
+struct limit_readback *allocating_limits(struct allocating *p)
+{
+    return p->limits;
 }
 
 /* Start and stop */
+
+static void on_missing_limit(void *ctx, const char *pod_uid, const char *why)
+{
+    const struct allocating *p = ctx;
+    dispatcher_unlimited(p->dispatcher, pod_uid, why);
+}
 
 /* Pods can ask for the library on a node whose default it is not. */
 static int install_limit(struct allocating *p, struct err *err)
@@ -223,14 +235,19 @@ static int install_limit(struct allocating *p, struct err *err)
 
 struct allocating *allocating_new(const struct node_options *options,
                                   struct kube_client *client, struct gpu *gpu,
-                                  struct limit_readback *limits, int64_t interval_ms,
-                                  struct err *err)
+                                  int64_t interval_ms, struct err *err)
 {
     struct allocating *p = xcalloc(1, sizeof *p);
     p->options = options;
     p->client = client;
     p->gpu = gpu;
-    p->limits = limits;
+    p->limits = limit_readback_new(
+        &(struct limit_readback_settings){.node = options->node_name,
+                                          .host_root = options->host_root,
+                                          .cgroup_root = options->cgroup_root,
+                                          .sets = options->set_limits,
+                                          .missing = on_missing_limit,
+                                          .ctx = p});
     p->started_ms = clock_mono_ms();
     p->driver = options->driver;
     p->driver.host_root = options->host_root;
@@ -238,6 +255,7 @@ struct allocating *allocating_new(const struct node_options *options,
     p->alloc = options->alloc;
     p->alloc.node = options->node_name;
     p->alloc.unit_mib = options->unit_mib;
+    p->alloc.dialect = !options->publishes ? NULL : options->requests_of ? "hami" : "";
     p->alloc.cdi_dir = options->driver.cdi_dir;
     p->alloc.silent_ms = interval_ms + options->sampler_limit_ms;
     p->alloc.response.limit_dir = options->limit_dir;
@@ -266,6 +284,22 @@ uint8_t allocating_isolation(struct allocating *p, struct buf *why)
     return stats.isolation;
 }
 
+static void on_saved(void *ctx, struct span state)
+{
+    struct allocating *p = ctx;
+    limit_readback_allocations(p->limits, state);
+    if (p->saved)
+        p->saved(p->saved_ctx, state);
+}
+
+bool allocating_dialect(struct allocating *p, struct buf *dialect)
+{
+    struct dispatcher_stats stats;
+    dispatcher_stats(p->dispatcher, &stats);
+    buf_adds(dialect, stats.dialect);
+    return stats.node_read;
+}
+
 /* The dispatcher's thread starts last, because it calls all other parts. */
 void allocating_start(struct allocating *p, void (*saved)(void *ctx, struct span state),
                       void *ctx)
@@ -275,10 +309,12 @@ void allocating_start(struct allocating *p, void (*saved)(void *ctx, struct span
                                          .podresources = o->podresources,
                                          .plugin_dir = o->plugin_dir,
                                          .unit_mib = o->unit_mib};
+    p->saved = saved;
+    p->saved_ctx = ctx;
     p->calls = calls_start(p->client, &calls, p->dispatcher);
     dispatcher_start(p->dispatcher,
                      &(struct dispatcher_callbacks){calls_register, calls_carry_out,
-                                                    p->calls, saved, ctx});
+                                                    p->calls, on_saved, p});
     atomic_store(&p->is_started, true);
 }
 
@@ -299,5 +335,6 @@ void allocating_free(struct allocating *p)
     dispatcher_free(p->dispatcher);
     card_inventory_free(p->cards.inventory);
     calls_free(p->calls);
+    limit_readback_free(p->limits);
     free(p);
 }

@@ -3,26 +3,24 @@
 
 #include "gpu/gpu.h"
 #include "kube/client.h"
-#include "node/limit_readback.h"
 #include "node/options.h"
 #include "node/status_server.h"
 
 /*
  * Allocating: the dispatcher (node/dispatcher.h), the calls that it asks for (node/calls.h),
- * and samples of the cards as its inputs.
+ * samples of the cards as its inputs, and the driver's limits (node/limit_readback.h).
  */
 
 struct allocating;
 
 /* New, without threads; reads the state file. `options` and `client` are borrowed.
- * `interval_ms`: between two samples. `gpu` is borrowed for the sampler's thread,
- * `limits` for any. */
+ * `interval_ms`: between two samples. `gpu` is borrowed for the sampler's thread. */
 struct allocating *allocating_new(const struct node_options *options,
                                   struct kube_client *client, struct gpu *gpu,
-                                  struct limit_readback *limits, int64_t interval_ms,
-                                  struct err *err);
+                                  int64_t interval_ms, struct err *err);
 /* Registers as soon as there are cards and a kubelet. `saved` gets the text of the state
- * file at the start and after each change, in the thread that answers the kubelet. */
+ * file at the start and after each change, in the thread that answers the kubelet. NULL: nobody
+ * asks. */
 void allocating_start(struct allocating *a, void (*saved)(void *ctx, struct span state),
                       void *ctx);
 
@@ -31,8 +29,6 @@ void allocating_start(struct allocating *a, void (*saved)(void *ctx, struct span
 void allocating_sample(struct allocating *a, const struct gpu_sample *sample,
                        const struct err *err, int64_t took_ms);
 void allocating_event(struct allocating *a, const struct gpu_event *event);
-/* A container of the pod runs without its limit; one Event is written for the pod. */
-void allocating_unlimited(struct allocating *p, const char *pod_uid, const char *why);
 /* Whether the source must be reopened to find a card that came back. */
 bool allocating_any_lost(const struct allocating *a);
 
@@ -40,7 +36,10 @@ bool allocating_any_lost(const struct allocating *a);
 /* What containers on this node can be held to their promise by: bits of domain/scv.h. Appends why
  * the driver cannot, if --isolation wants it. */
 uint8_t allocating_isolation(struct allocating *a, struct buf *why);
+/* The dialect of the node for its Scv. False: the Node is not read yet. */
+bool allocating_dialect(struct allocating *a, struct buf *dialect);
 bool allocating_admits(struct allocating *a); /* an admission is under way */
+struct limit_readback *allocating_limits(struct allocating *a); /* borrowed */
 void allocating_checks(struct allocating *a, enum status_probe probe,
                        struct status_report *report);
 void allocating_metrics(struct allocating *a, struct buf *out);

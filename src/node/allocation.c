@@ -33,6 +33,7 @@ void allocation_free(struct allocation *al)
         return;
     for (size_t i = 0; i < al->n_cards; i++)
         free(al->cards[i].units);
+    free(al->others);
     struct arena arena = al->arena;
     free(al);
     arena_fini(&arena);
@@ -74,6 +75,15 @@ bool allocation_add(struct allocation *al, struct span uuid, int32_t index, int6
     return true;
 }
 
+void allocation_add_other(struct allocation *al, struct span id)
+{
+    for (size_t i = 0; i < al->n_others; i++)
+        if (span_eq(al->others[i], id))
+            return;
+    MEM_GROW(al->others, al->cap_others, al->n_others + 1);
+    al->others[al->n_others++] = arena_copy(&al->arena, id);
+}
+
 bool allocation_holds(const struct allocation *al, struct span uuid, int64_t unit)
 {
     const struct allocation_card *c = allocation_card(al, uuid);
@@ -85,7 +95,7 @@ bool allocation_holds(const struct allocation *al, struct span uuid, int64_t uni
 
 int64_t allocation_amount(const struct allocation *al)
 {
-    int64_t n = 0;
+    int64_t n = (int64_t)al->n_others;
     for (size_t i = 0; i < al->n_cards; i++)
         n += al->resource == IDS_COUNT ? 1 : (int64_t)al->cards[i].n_units;
     return n;
@@ -94,7 +104,7 @@ int64_t allocation_amount(const struct allocation *al)
 int64_t allocation_mib(const struct allocation *al, const struct allocation_card *card,
                        int64_t unit_mib)
 {
-    return al->resource == IDS_SHARE ? al->slot_mib : (int64_t)card->n_units * unit_mib;
+    return ids_are_slots(al->resource) ? al->slot_mib : (int64_t)card->n_units * unit_mib;
 }
 
 void allocation_set_fini(struct allocation_set *set)
@@ -145,8 +155,9 @@ void allocation_set_drop(struct allocation_set *set, struct allocation *al)
  *      "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
  *     ], "slots": [...]}
  *
- * "slots" has the allocations of aliyun.com/gpu-share, with "slotMiB": 1.0 rejects a file with a
- * resource in "grants" that it does not know, and ignores other members.
+ * "slots" has the allocations of aliyun.com/gpu-share and nvidia.com/gpu, with "slotMiB" and, of
+ * another plugin's ids, "others": 1.0 rejects a file with a resource in "grants" that it does not
+ * know, and ignores other members.
  */
 
 enum { VERSION = 1 };
@@ -191,6 +202,7 @@ struct reading {
 /* An allocation. Its cards come last, because they depend on the resource. */
 struct entry {
     struct span uid, ns, name, container, role, resource;
+    struct span others; /* with commas */
     int64_t slot_mib, driver_limit_mib;
     bool limit_device, limit_needed;
     struct allocation *al;   /* with the cards */
@@ -284,6 +296,7 @@ static const struct field entry_fields[] = {
      .max = LIMIT_MAX_MIB, .why = "is no size"},
     {FIELD("grants[].", "limitDevice", entry, limit_device), .type = FIELD_FLAG},
     {FIELD("grants[].", "limitNeeded", entry, limit_needed), .type = FIELD_FLAG},
+    {FIELD("grants[].", "others", entry, others)},
     {FIELD("grants[].", "cards", entry, uid), .type = FIELD_OTHER, .read = read_cards,
      .write = write_cards},
     FIELDS_END,
@@ -294,8 +307,11 @@ static void write_grants(struct jwrite *w, const struct allocation_set *set, boo
     jwrite_array(w, slots ? "slots" : "grants");
     for (size_t i = 0; i < set->n; i++) {
         struct allocation *al = set->items[i];
-        if ((al->resource == IDS_SHARE) != slots)
+        if (ids_are_slots(al->resource) != slots)
             continue;
+        cleanup_buf struct buf others = {0};
+        for (size_t k = 0; k < al->n_others; k++)
+            buf_printf(&others, "%s%.*s", k ? "," : "", SPAN_ARG(al->others[k]));
         const struct entry e = {.uid = al->uid,
                                 .ns = al->ns,
                                 .name = al->name,
@@ -306,6 +322,7 @@ static void write_grants(struct jwrite *w, const struct allocation_set *set, boo
                                 .driver_limit_mib = al->driver_limit_mib,
                                 .limit_device = al->limit_device,
                                 .limit_needed = al->limit_needed,
+                                .others = buf_span(&others),
                                 .al = al};
         buf_addc(w->out, '\n');
         fields_write(w, entry_fields, &e);
@@ -319,7 +336,7 @@ void allocation_set_write(struct buf *out, const struct allocation_set *set,
     struct jwrite w = {.out = out};
     bool slots = false;
     for (size_t i = 0; i < set->n; i++)
-        slots |= set->items[i]->resource == IDS_SHARE;
+        slots |= ids_are_slots(set->items[i]->resource);
     jwrite_object(&w, NULL);
     jwrite_i64(&w, "version", VERSION);
     jwrite_str(&w, "node", node);
@@ -348,6 +365,8 @@ static void read_grant(struct field_reader *from, const struct field *f, void *a
     e.al->driver_limit_mib = e.driver_limit_mib;
     e.al->limit_device = e.limit_device;
     e.al->limit_needed = e.limit_needed;
+    while (e.others.n)
+        allocation_add_other(e.al, span_cut(&e.others, ','));
     allocation_set_put(&r->set, e.al);
 }
 

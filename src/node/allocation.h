@@ -30,6 +30,10 @@ struct allocation {
     bool
         limit_device; /* the container starts only while the node has the CDI device of its limit */
     bool limit_needed; /* it may not start without */
+    /* Ids of slots that another plugin, which served the resource before, gave the container. They
+     * name no card. */
+    struct span *others;
+    size_t n_others, cap_others;
     struct allocation_card *cards;
     size_t n_cards;
     struct arena arena;
@@ -48,6 +52,11 @@ struct allocation_set {
     size_t n, cap;
 };
 
+/* Visits each, oldest first. The body must neither add nor drop any. */
+#define ALLOCATION_EACH(al, set)                                                         \
+    for (struct allocation **al##_at = (set)->items, *al;                                \
+         (set)->n && al##_at < (set)->items + (set)->n && (al = *al##_at); al##_at++)
+
 /* New and empty; the names are copied. */
 struct allocation *allocation_new(struct span uid, struct span ns, struct span name,
                                   struct span container, enum container_role role,
@@ -55,6 +64,8 @@ struct allocation *allocation_new(struct span uid, struct span ns, struct span n
 void allocation_free(struct allocation *al); /* NULL is accepted */
 /* Adds a unit of a card, or the whole card (unit -1). False if it is already included. */
 bool allocation_add(struct allocation *al, struct span uuid, int32_t index, int64_t unit);
+/* Adds an id of another plugin, copied. */
+void allocation_add_other(struct allocation *al, struct span id);
 const struct allocation_card *allocation_card(const struct allocation *al,
                                               struct span uuid); /* or NULL */
 /* Does it include the unit, or (unit -1) any part of the card? */

@@ -2,8 +2,6 @@
 /* Requests and answers of the publisher's calls. */
 #include "node/api.h"
 
-#include <stdlib.h>
-
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -22,83 +20,35 @@ void api_request(const char *node, const struct publisher_output *o, struct aren
 {
     static const char merge[] = "application/merge-patch+json";
     static const struct {
-        const char *method, *content_type;
-    } calls[] = {[PUBLISHER_CREATE] = {"POST", NULL},
-                 [PUBLISHER_PATCH] = {"PATCH", merge},
-                 [PUBLISHER_GET_NODE] = {"GET", NULL},
-                 [PUBLISHER_CREATE_LEASE] = {"POST", NULL},
-                 [PUBLISHER_PATCH_LEASE] = {"PATCH", merge}};
-    cleanup_buf struct buf path = {0};
+        const char *method, *content_type, *path;
+        bool named; /* the path ends with the node's name */
+    } calls[] = {[PUBLISHER_CREATE] = {"POST", NULL, SCVS, false},
+                 [PUBLISHER_PATCH] = {"PATCH", merge, SCVS, true},
+                 [PUBLISHER_GET_NODE] = {"GET", NULL, "/api/v1/nodes", true},
+                 [PUBLISHER_CREATE_LEASE] = {"POST", NULL, LEASES, false},
+                 [PUBLISHER_PATCH_LEASE] = {"PATCH", merge, LEASES, true}};
+    const bool named = calls[o->type].named;
     *r = (struct kube_request){.method = calls[o->type].method,
+                               .path = arena_printf(a, "%s%s%s", calls[o->type].path,
+                                                    named ? "/" : "", named ? node : ""),
                                .content_type = calls[o->type].content_type,
+                               .body = arena_copy(a, span_of(o->body)),
                                .timeout_ms = PUBLISHER_CALL_MS};
-    if (o->body)
-        r->body = arena_copy(a, span_of(o->body));
-    switch (o->type) {
-    case PUBLISHER_CREATE:
-        buf_adds(&path, SCVS);
-        break;
-    case PUBLISHER_PATCH:
-        buf_printf(&path, SCVS "/%s", node);
-        break;
-    case PUBLISHER_CREATE_LEASE:
-        buf_adds(&path, LEASES);
-        break;
-    case PUBLISHER_PATCH_LEASE:
-        buf_printf(&path, LEASES "/%s", node);
-        break;
-    default:
-        buf_printf(&path, "/api/v1/nodes/%s", node);
-        break;
-    }
-    r->path = arena_copy(a, buf_span(&path)).p;
 }
 
 /* -- objects -- */
 
-static void read_owner(struct jread *j, struct arena *a, struct api_owner *owner)
-{
-    struct span kind = {0}, uid = {0};
-    struct jread_str key;
-    jread_object(j, "owner reference");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "kind"))
-            jread_text(j, "kind", a, &kind);
-        else if (jread_key_is(key, "uid"))
-            jread_text(j, "uid", a, &uid);
-        else
-            jread_skip(j);
-    }
-    if (span_eq(kind, SPAN("Node")))
-        owner->node = hash_bytes(1, uid.p, uid.n);
-    else
-        owner->other = true;
-}
-
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
     struct api_object *o = at;
-    const struct object_field message = {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE),
-                                         &o->message};
-    struct span raw;
-    struct jread inner;
-    struct jread_str key;
+    struct span uid = {0}, other = {0};
+    const struct object_field fields[] = {
+        {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE), &o->message},
+        {OBJECT_OWNER_UID, SPAN("Node"), &uid},
+        {OBJECT_OTHER_OWNER, SPAN("Node"), &other}};
     (void)f;
-    if (!jread_raw(r->j, &raw))
-        return;
-    jread_init(&inner, raw.p, raw.n);
-    object_meta_read(&inner, r->a, &o->meta, &message, 1);
-    jread_init(&inner, raw.p, raw.n);
-    jread_object(&inner, "metadata");
-    while (jread_member(&inner, &key)) {
-        if (!jread_key_is(key, "ownerReferences")) {
-            jread_skip(&inner);
-            continue;
-        }
-        jread_array(&inner, "metadata.ownerReferences");
-        while (jread_item(&inner))
-            read_owner(&inner, r->a, &o->owner);
-    }
+    object_meta_read(r->j, r->a, &o->meta, fields, ARRAY_LEN(fields));
+    o->owner = (struct api_owner){other.p, uid.n ? hash_bytes(1, uid.p, uid.n) : 0};
 }
 
 static void read_status(struct field_reader *r, const struct field *f, void *at)
@@ -148,8 +98,7 @@ void api_answer(const struct publisher_output *o, const struct httpc_reply *repl
     struct publisher_input *in = &answer->input;
     struct err *err = &answer->err;
     *err = reply ? (struct err){0} : *why;
-    *in = (struct publisher_input){
-        .type = PUBLISHER_ANSWER, .call = o->call, .err = err, .retry_after_ms = -1};
+    *in = (struct publisher_input){.type = PUBLISHER_ANSWER, .call = o->call, .err = err};
     if (!reply)
         return;
     struct span body = buf_span(&reply->body);

@@ -89,32 +89,80 @@ static void call_podresources(void *ctx, void *arg)
     dispatcher_post(c->dispatcher, m);
 }
 
-static void call_register(void *ctx, void *arg)
+/* Another plugin serves the resource as long as the kubelet has healthy ids of it and none of them
+ * is ours: when it stops, they become unhealthy. */
+static int check_other(struct calls *c, enum ids_resource r, struct err *err)
 {
-    struct calls *c = ctx;
-    const struct job *job = arg;
+    cleanup_arena struct arena a = {0};
+    struct podres_allocatable all;
+    const struct span *other = NULL;
+    struct ids_id id;
+    if (r >= IDS_CARD_RESOURCES)
+        return 0;
+    if (podresources_client_allocatable(c->settings.podresources, &a, &all, err)) {
+        if (ids_are_slots(r))
+            return err_wrap(err, "podresources");
+        *err = (struct err){0};
+        return 0;
+    }
+    ARRAY_EACH_ITEM(const struct podres_devices, of, all.devices, all.n)
+    {
+        for (size_t i = 0;
+             i < of->n_ids && span_eq(of->resource, span_of(ids_resource_name(r))); i++) {
+            if (ids_read(r, of->ids[i], &id))
+                return 0;
+            other = &of->ids[i];
+        }
+    }
+    if (!other)
+        return 0;
+    err_set(err, ERR_CONFLICT, "the kubelet has its id %.*s of %s", SPAN_ARG(*other),
+            ids_resource_name(r));
+    event_recorder_add(c->events, &(struct event){.kind = EVENT_NODE,
+                                                  .name = span_of(c->settings.node),
+                                                  .uid = span_of(c->settings.node),
+                                                  .warning = true,
+                                                  .reason = "GPUOtherPlugin",
+                                                  .action = "Registering",
+                                                  .note = span_of(err->msg)});
+    return -1;
+}
+
+static int register_endpoint(const struct calls *c, const struct job *job,
+                             struct err *err)
+{
     struct dp_register r = {
         .version = SPAN(DP_VERSION),
         .endpoint = span_of(job->text),
         .resource = span_of(ids_resource_name(job->resource)),
         .options = {.preferred_allocation = job->resource != IDS_CORE}};
     cleanup_buf struct buf message = {0}, reply = {0};
-    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
-    int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, &m->err);
+    int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, err);
     cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, c->settings.plugin_dir);
     struct grpcc_request request = {.socket = socket,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),
                                     .timeout_ms = REGISTER_MS};
     if (rc == 0)
-        rc = grpcc_call(&request, &reply, NULL, &m->err);
+        rc = grpcc_call(&request, &reply, NULL, err);
     if (rc)
         log_warn("kubelet", "rejected the registration; retrying",
-                 LOG_SPAN("resource", r.resource), LOG_ERR(&m->err));
+                 LOG_SPAN("resource", r.resource), LOG_ERR(err));
     else
         log_info("kubelet", "accepted the registration", LOG_SPAN("resource", r.resource),
                  LOG_S("endpoint", job->text));
+    return rc;
+}
+
+/* Without an endpoint it only looks for another plugin. */
+static void call_register(void *ctx, void *arg)
+{
+    struct calls *c = ctx;
+    const struct job *job = arg;
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
     m->resource = job->resource;
+    if (check_other(c, job->resource, &m->err) == 0 && job->text[0])
+        register_endpoint(c, job, &m->err);
     dispatcher_post(c->dispatcher, m);
 }
 
@@ -165,6 +213,7 @@ static void read_node(void *ctx, void *job)
                  LOG_ERR(&m->err));
     m->in.err = rc ? &m->err : NULL;
     m->in.cgpu_disable = node.cgpu_disable;
+    m->in.dialect = node.dialect;
     snprintf(m->in.node.runtime, sizeof m->in.node.runtime, "%.*s",
              SPAN_ARG(node.runtime));
     snprintf(m->in.node.kubelet, sizeof m->in.node.kubelet, "%.*s",
@@ -194,7 +243,7 @@ static int on_pod(void *ctx, struct jread *j, struct arena *a, bool deleted,
     in.uid = pod.meta.uid;
     if (!deleted) {
         in.type = ALLOC_IN_POD;
-        in.pod = pod_allocation_new(&pod, s->unit_mib);
+        in.pod = pod_allocation_new(&pod, s->unit_mib, atomic_load(&s->dialect));
     }
     s->input(s->ctx, &in);
     return 0;
@@ -256,9 +305,10 @@ void calls_carry_out(void *calls, const struct alloc_output *o)
     struct calls *c = calls;
     if (o->type == ALLOC_EVENT)
         add_event(c, o);
-    else if (o->type == ALLOC_RELIST)
+    else if (o->type == ALLOC_RELIST) {
+        atomic_store(&c->pods_settings.dialect, o->dialect);
         informer_relist(c->pods);
-    else
+    } else
         add_job(c,
                 o->type == ALLOC_PATCH       ? PATCH
                 : o->type == ALLOC_READ_NODE ? READ_NODE

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "kube/informer.h"
 #include "node/dispatcher.h"
 
@@ -36,6 +38,8 @@ struct informer_status calls_watch_status(struct calls *c);
 struct pods_settings {
     const char *node; /* borrowed */
     int64_t unit_mib;
+    atomic_bool
+        dialect;        /* nvidia.com/gpu is HAMi's; may change while the informer runs */
     const char *denied; /* of informer_settings */
     /* ALLOC_IN_POD, POD_DELETED, LIST_STARTED or LIST_ENDED; takes the pod. */
     void (*input)(void *ctx, const struct alloc_input *in);

@@ -195,9 +195,9 @@ static bool same_index(const struct item *a, const struct item *b)
 static struct item *find_item(struct card_inventory *inv, const struct item *like,
                               same_fn same, bool present)
 {
-    for (size_t i = 0; i < inv->n; i++)
-        if (inv->items[i].present == present && same(&inv->items[i], like))
-            return &inv->items[i];
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    if (item->present == present && same(item, like))
+        return item;
     return NULL;
 }
 
@@ -212,10 +212,9 @@ static void drop_item(struct card_inventory *inv, struct item *item)
 static struct item *add_item(struct card_inventory *inv, const struct item *new)
 {
     struct item *oldest = NULL;
-    for (size_t i = 0; i < inv->n; i++)
-        if (!inv->items[i].present &&
-            (!oldest || inv->items[i].missing_since_ms < oldest->missing_since_ms))
-            oldest = &inv->items[i];
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    if (!item->present && (!oldest || item->missing_since_ms < oldest->missing_since_ms))
+        oldest = item;
     if (inv->n == GPU_MAX_CARDS && oldest)
         drop_item(inv, oldest);
     if (inv->n == GPU_MAX_CARDS)
@@ -227,9 +226,9 @@ static struct item *add_item(struct card_inventory *inv, const struct item *new)
 static bool has_index(const struct card_inventory *inv, const struct item *by_other,
                       int32_t index)
 {
-    for (size_t i = 0; i < inv->n; i++)
-        if (&inv->items[i] != by_other && inv->items[i].card.id == index)
-            return true;
+    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
+    if (item != by_other && item->card.id == index)
+        return true;
     return false;
 }
 
@@ -285,8 +284,27 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     item->at = (int32_t)at;
 }
 
-static void mark_missing(struct card_inventory *inv, int64_t now_ms)
+void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
+                           const struct gpu_sample *s)
 {
+    inv->mig_before = inv->mig;
+    inv->mig = 0;
+    inv->mig_text[0] = '\0';
+    inv->sampled = true;
+    inv->failure[0] = '\0';
+    inv->failing_since_ms = -1;
+    memcpy(inv->driver, s->driver, sizeof inv->driver);
+    memcpy(inv->cuda, s->cuda, sizeof inv->cuda);
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    item->present = false;
+    for (size_t i = 0; i < s->n_cards; i++)
+        match_card(inv, now_ms, s, i, same_uuid, false);
+    for (size_t i = 0; i < s->n_cards; i++)
+        match_card(inv, now_ms, s, i, same_index, true);
+    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
+        set_text(inv->links[i], sizeof inv->links[i],
+                 i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
+                                                                : (struct span){0});
     for (size_t i = inv->n; i-- > 0;) {
         struct item *item = &inv->items[i];
         if (item->present)
@@ -299,30 +317,6 @@ static void mark_missing(struct card_inventory *inv, int64_t now_ms)
         else
             mark_lost(inv, item, now_ms, CARD_NOT_LISTED);
     }
-}
-
-void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
-                           const struct gpu_sample *s)
-{
-    inv->mig_before = inv->mig;
-    inv->mig = 0;
-    inv->mig_text[0] = '\0';
-    inv->sampled = true;
-    inv->failure[0] = '\0';
-    inv->failing_since_ms = -1;
-    memcpy(inv->driver, s->driver, sizeof inv->driver);
-    memcpy(inv->cuda, s->cuda, sizeof inv->cuda);
-    for (size_t i = 0; i < inv->n; i++)
-        inv->items[i].present = false;
-    for (size_t i = 0; i < s->n_cards; i++)
-        match_card(inv, now_ms, s, i, same_uuid, false);
-    for (size_t i = 0; i < s->n_cards; i++)
-        match_card(inv, now_ms, s, i, same_index, true);
-    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
-        set_text(inv->links[i], sizeof inv->links[i],
-                 i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
-                                                                : (struct span){0});
-    mark_missing(inv, now_ms);
     settle_indexes(inv);
 }
 
@@ -335,20 +329,19 @@ void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const cha
         card_health_tolerates(&inv->settings.health, inv->failing_since_ms, now_ms))
         return;
     snprintf(inv->failure, sizeof inv->failure, "%s", reason);
-    for (size_t i = 0; i < inv->n; i++)
-        mark_lost(inv, &inv->items[i], now_ms, reason);
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    mark_lost(inv, item, now_ms, reason);
 }
 
 bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
                           const struct gpu_event *event)
 {
     struct card_health_target cards[GPU_MAX_CARDS];
-    for (size_t i = 0; i < inv->n; i++) {
-        struct item *item = &inv->items[i];
-        cards[i] = (struct card_health_target){&item->health, item->uuid, item->card.id,
-                                               item->present, item->parent};
-    }
-    return card_health_event(&inv->settings.health, cards, inv->n, now_ms, event);
+    size_t n = 0;
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    cards[n++] = (struct card_health_target){&item->health, item->uuid, item->card.id,
+                                             item->present, item->parent};
+    return card_health_event(&inv->settings.health, cards, n, now_ms, event);
 }
 
 /* -- the Scv of the previous process -- */
@@ -415,13 +408,13 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
         item->at >= 0 && item->at < GPU_MAX_LINKED ? inv->links[item->at] : "";
     if (item->at >= 0 && !*sampled && !*item->parent)
         return (struct span){0};
-    for (size_t i = 0; i < inv->n; i++) {
-        const struct item *other = &inv->items[i];
+    ARRAY_EACH_ITEM(const struct item, other, inv->items, inv->n)
+    {
         const char *word = sampled;
         any |= other->at >= 0 && other->at < GPU_MAX_LINKED && *inv->links[other->at];
         for (int32_t k = 0; k < other->at && word; k++)
             word = (word = strchr(word, ' ')) ? word + 1 : NULL;
-        buf_adds(&row, i ? " " : "");
+        buf_adds(&row, row.n ? " " : "");
         if (other == item)
             buf_adds(&row, "X");
         else if (item->at < 0 || other->at < 0 || !word || !*word)
@@ -435,11 +428,11 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv)
 {
-    scv->n_cards = inv->n;
+    scv->n_cards = 0;
     scv->cards = arena_alloc(a, inv->n * sizeof *scv->cards);
-    for (size_t i = 0; i < inv->n; i++) {
-        const struct item *item = &inv->items[i];
-        struct scv_card *card = &scv->cards[i];
+    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
+    {
+        struct scv_card *card = &scv->cards[scv->n_cards++];
         *card = item->card;
         card->healthy = item->health.healthy;
         card->health = card->healthy ? SPAN("Healthy") : SPAN("Unhealthy");
@@ -493,9 +486,9 @@ size_t card_inventory_seen(const struct card_inventory *inv,
 
 bool card_inventory_any_lost(const struct card_inventory *inv)
 {
-    for (size_t i = 0; i < inv->n; i++)
-        if (inv->items[i].lost && !*inv->items[i].parent)
-            return true;
+    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
+    if (item->lost && !*item->parent)
+        return true;
     return false;
 }
 
@@ -507,8 +500,8 @@ bool card_inventory_is_empty(const struct card_inventory *inv)
 void card_inventory_message(const struct card_inventory *inv, struct buf *out)
 {
     buf_adds(out, inv->failure);
-    for (size_t i = 0; i < inv->n; i++) {
-        const struct item *item = &inv->items[i];
+    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
+    {
         const bool healthy = item->health.healthy;
         const char *text = healthy ? item->remark : item->health.reason;
         if (*text && (healthy || strcmp(text, inv->failure)))

@@ -26,9 +26,19 @@ struct card_sampler {
     struct stop_flag stop;
 };
 
-/* A check that does not run finds nothing, which reads as health. */
-static void log_unchecked(struct card_sampler *s)
+static void sample(struct card_sampler *s, bool reopen)
 {
+    struct err err = {0};
+    int64_t now = clock_mono_ms();
+    if (reopen && now - s->reopened_ms >= REOPEN_MS) {
+        s->reopened_ms = now;
+        gpu_reopen(s->gpu);
+    }
+    if (gpu_sample(s->gpu, &s->sample, &err)) {
+        s->fns.on_sample(s->fns.ctx, NULL, &err, clock_mono_ms() - now);
+        return;
+    }
+    /* A check that does not run finds nothing, which reads as health. */
     uint64_t hash = 0;
     for (size_t i = 0; i < s->sample.n_cards; i++) {
         const char *why = s->sample.cards[i].unchecked;
@@ -42,21 +52,6 @@ static void log_unchecked(struct card_sampler *s)
                      LOG_S("why", c->unchecked));
     }
     s->unchecked = hash;
-}
-
-static void sample(struct card_sampler *s, bool reopen)
-{
-    struct err err = {0};
-    int64_t now = clock_mono_ms();
-    if (reopen && now - s->reopened_ms >= REOPEN_MS) {
-        s->reopened_ms = now;
-        gpu_reopen(s->gpu);
-    }
-    if (gpu_sample(s->gpu, &s->sample, &err)) {
-        s->fns.on_sample(s->fns.ctx, NULL, &err, clock_mono_ms() - now);
-        return;
-    }
-    log_unchecked(s);
     s->fns.on_sample(s->fns.ctx, &s->sample, NULL, clock_mono_ms() - now);
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
 
@@ -109,20 +110,14 @@ bool cards_take(struct cards *cards, int64_t now_ms, const struct card_seen *see
                 size_t n, const struct err *why, struct err *say)
 {
     const size_t n_before = cards->n;
-    struct {
-        struct ids_tag tag;
-        bool healthy;
-        int64_t units;
-    } before[CARDS_MAX];
+    struct plugin_card before[CARDS_MAX];
     struct err left_out = {0};
     bool changed = false;
     *say = (struct err){0};
     cards->sampled_ms = now_ms;
-    for (size_t i = 0; i < n_before; i++) {
-        struct plugin_card *c = &cards->items[i];
-        before[i].tag = c->tag;
-        before[i].healthy = c->health.healthy;
-        before[i].units = c->units;
+    memcpy(before, cards->items, n_before * sizeof *before);
+    ARRAY_EACH_ITEM(struct plugin_card, c, cards->items, n_before)
+    {
         c->present = false;
         set_unhealthy(c, CARD_NOT_LISTED);
     }
@@ -131,7 +126,8 @@ bool cards_take(struct cards *cards, int64_t now_ms, const struct card_seen *see
     for (size_t i = 0; i < cards->n; i++) {
         const struct plugin_card *c = &cards->items[i];
         changed |= i >= n_before || memcmp(&c->tag, &before[i].tag, sizeof c->tag) ||
-                   c->health.healthy != before[i].healthy || c->units != before[i].units;
+                   c->health.healthy != before[i].health.healthy ||
+                   c->units != before[i].units;
     }
     if (changed)
         *say = left_out;

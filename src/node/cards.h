@@ -36,6 +36,7 @@ struct plugin_card {
 struct cards_settings {
     int64_t unit_mib;
     int64_t slots;     /* of each card, up to CARDS_SLOTS_MAX */
+    bool dialect;      /* they are served as nvidia.com/gpu, too */
     int64_t silent_ms; /* the driver hangs if no sample ends in this time; 0: no limit */
 };
 

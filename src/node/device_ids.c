@@ -13,16 +13,15 @@ bool device_ids_read(const struct alloc_state *s, enum ids_resource r, struct sp
     struct ids_id id;
     if (!ids_read(r, text, &id))
         return false;
-    *unit = (struct device_id){cards_by_tag(&s->cards, &id.tag), id.unit, r == IDS_SHARE};
-    return unit->card &&
-           id.unit < (r == IDS_SHARE ? s->cards.settings.slots : unit->card->most_units);
+    *unit = (struct device_id){cards_by_tag(&s->cards, &id.tag), id.unit, r};
+    return unit->card && id.unit < (ids_are_slots(r) ? s->cards.settings.slots
+                                                     : unit->card->most_units);
 }
 
 const char *device_ids_text(struct alloc_state *s, const struct device_id *unit)
 {
     cleanup_buf struct buf b = {0};
-    (unit->is_slot ? ids_write_slot
-                   : ids_write)(&b, &(struct ids_id){unit->card->tag, unit->number});
+    ids_write(&b, unit->resource, &(struct ids_id){unit->card->tag, unit->number});
     return step_text(s->out, buf_span(&b));
 }
 
@@ -157,13 +156,14 @@ bool device_ids_check_promise(struct alloc_state *s, const struct alloc_target *
     struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = alloc_target_container(t);
     const char *name = pod->full_name;
-    if (c->resource == IDS_SHARE && pod->mirror)
+    if (ids_are_slots(c->resource) && pod->mirror)
         return rejection_set(
             r, REJECTED_INVALID_REQUEST,
-            "pod %s is static: the kubelet asks for its slots of " KEY_GPU_SHARE
-            " before its annotation " KEY_MEMORY
-            " can be read. Let it ask for " KEY_GPU_MEM,
-            name);
+            "pod %s is static: the kubelet asks for its slots of %s before %s can be "
+            "read. Let it ask for " KEY_GPU_MEM,
+            name, ids_resource_name(c->resource),
+            c->resource == IDS_SHARE ? "its annotation " KEY_MEMORY
+                                     : "what it says of them");
     if (pod->promise == POD_ALLOCATION_INVALID)
         return rejection_set(r, REJECTED_INVALID_REQUEST, "pod %s: %.*s", name,
                              SPAN_ARG(pod->why_not));
@@ -174,7 +174,7 @@ bool device_ids_check_promise(struct alloc_state *s, const struct alloc_target *
                                  ? "sets NVIDIA_VISIBLE_DEVICES itself"
                                  : "is privileged, and has every card of the node");
     if (pod->promise == POD_ALLOCATION_UNPROMISED &&
-        ((!s->settings.allow_unpromised && !pod->mirror) || c->resource == IDS_SHARE))
+        ((!s->settings.allow_unpromised && !pod->mirror) || ids_are_slots(c->resource)))
         return rejection_set(
             r, REJECTED_NO_PROMISE,
             "pod %s " KEY_NO_PROMISE ": the extender did not bind it. Make its "

@@ -50,13 +50,18 @@ static void step_alloc(struct dispatcher *d, struct alloc_input *in)
     alloc_step(d->alloc, step_now(), in, &d->out);
 }
 
+/* The text of the state file, which others have first. */
+static void write_allocations(struct dispatcher *d, struct buf *text)
+{
+    allocation_set_write(text, &d->state->allocations, span_of(d->node));
+    d->callbacks.saved(d->callbacks.saved_ctx, buf_span(text));
+}
+
 static void save_allocations(struct dispatcher *d)
 {
     cleanup_buf struct buf text = {0};
     struct err err;
-    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
-    if (d->callbacks.saved)
-        d->callbacks.saved(d->callbacks.saved_ctx, buf_span(&text));
+    write_allocations(d, &text);
     if (file_write(d->state_file, buf_span(&text), &err) == 0)
         return;
     log_error("state", "cannot save the allocation state; it is kept in memory",
@@ -110,23 +115,24 @@ static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
     dispatcher_unlimited(d, o->uid, text);
 }
 
-/* Defines the devices of the pod whose allocation is the i-th, unless an earlier one is of it too.
+/* Defines the devices of the pod of the allocation, unless an earlier one is of it too.
  * Where the driver refuses limits they have none, so that containers start which need none. */
-static int write_limit_devices(struct dispatcher *d, size_t i, struct err *err)
+static int write_limit_devices(struct dispatcher *d, const struct allocation *first,
+                               struct err *err)
 {
     const struct allocation_set *set = &d->state->allocations;
-    const struct span uid = set->items[i]->uid;
+    const struct span uid = first->uid;
     const bool refuses = d->state->settings.response.view->refuses_limit;
     cleanup_arena struct arena a = {0};
-    struct limit_cdi_container *of = arena_alloc(&a, (set->n - i) * sizeof *of);
+    struct limit_cdi_container *of = arena_alloc(&a, set->n * sizeof *of);
     size_t n = 0;
     if (d->state->listed && !alloc_state_pod(d->state, uid)) /* it has gone */
         return 0;
-    for (size_t k = 0; k < set->n; k++) {
-        const struct allocation *al = set->items[k];
+    ALLOCATION_EACH(al, set)
+    {
         if (!al->limit_device || !span_eq(al->uid, uid))
             continue;
-        if (k < i)
+        if (!n && al != first)
             return 0;
         of[n++] = (struct limit_cdi_container){
             al->container, refuses && !al->limit_needed ? 0 : al->driver_limit_mib};
@@ -147,10 +153,9 @@ static void sync_limit_devices(struct dispatcher *d, const char *uid)
 {
     const struct driver_view *view = d->state->settings.response.view;
     struct err err = {0};
-    for (size_t i = 0; i < d->state->allocations.n && view; i++)
-        if (d->state->allocations.items[i]->limit_device &&
-            (!uid || span_eq(d->state->allocations.items[i]->uid, span_of(uid))))
-            write_limit_devices(d, i, &err);
+    ALLOCATION_EACH(al, &d->state->allocations)
+    if (view && al->limit_device && (!uid || span_eq(al->uid, span_of(uid))))
+        write_limit_devices(d, al, &err);
     if (err.code != ERR_NONE && !d->cdi_failed)
         log_error("limit", "cannot define limits, so that containers wait; retrying",
                   LOG_ERR(&err));
@@ -209,7 +214,7 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         sync_limit_devices(d, o->uid);
         break;
     case ALLOC_DEVICES:
-        endpoints_send_devices(d->endpoints, &d->state->cards);
+        endpoints_send_devices(d->endpoints, d->state);
         break;
     }
 }
@@ -228,7 +233,7 @@ static void handle_msg(struct dispatcher *d, struct dispatcher_msg *m)
         /* Another plugin of this node may have served meanwhile; its allocations are in the
          * state file. */
         load_allocations(d);
-        endpoints_stream_opened(d->endpoints, m, &d->state->cards);
+        endpoints_stream_opened(d->endpoints, m, d->state);
         return;
     case DISPATCHER_CALL_CLOSED:
         if (!endpoints_stream_closed(d->endpoints, m->in.request.token))
@@ -259,6 +264,8 @@ static void publish_stats(struct dispatcher *d)
     for (size_t i = 0; i < cards->n; i++)
         s->healthy += cards->items[i].health.healthy;
     s->isolation = response_isolation(&d->state->settings.response);
+    s->node_read = d->state->node_read;
+    memcpy(s->dialect, d->state->dialect, sizeof s->dialect);
     memcpy(s->no_driver, d->state->no_driver, sizeof s->no_driver);
     s->alive_ms = clock_mono_ms();
     s->cards_err = (struct err){0};
@@ -333,9 +340,7 @@ void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *c
 {
     cleanup_buf struct buf text = {0};
     d->callbacks = *callbacks;
-    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
-    if (callbacks->saved)
-        callbacks->saved(callbacks->saved_ctx, buf_span(&text));
+    write_allocations(d, &text);
     if (pthread_create(&d->thread, NULL, run_dispatcher, d))
         abort();
     pthread_setname_np(d->thread, "dispatcher");

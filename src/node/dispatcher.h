@@ -16,7 +16,7 @@ struct dispatcher_callbacks {
     /* ALLOC_QUERY, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. */
     void (*carry_out)(void *ctx, const struct alloc_output *o);
     void *ctx;
-    /* The allocations as text, at the start and after each change. NULL: nobody asks. */
+    /* The allocations as text, at the start and after each change. */
     void (*saved)(void *saved_ctx, struct span state);
     void *saved_ctx;
 };
@@ -48,8 +48,10 @@ struct dispatcher_stats {
     uint64_t save_failed;
     uint64_t limited, limit_failed; /* containers answered with, without their limits */
     uint8_t isolation;              /* response_isolation */
-    char no_driver[256];            /* response_no_driver; empty: the driver limits */
-    struct err cards_err;           /* code ERR_NONE: no failure */
+    bool node_read;
+    char dialect[64];     /* as in struct alloc_state */
+    char no_driver[256];  /* response_no_driver; empty: the driver limits */
+    struct err cards_err; /* code ERR_NONE: no failure */
     struct step_failure podresources, node;
     struct dispatcher_resource_stats {
         bool wanted;

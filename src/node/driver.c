@@ -117,9 +117,8 @@ static size_t find_files(const struct search *s, const char *const *paths, size_
 /* libNAME.so.VERSION */
 static bool is_library(const char *name, struct span ending)
 {
-    size_t n = strlen(name);
-    return strncmp(name, "lib", 3) == 0 && n > 3 + ending.n &&
-           memcmp(name + n - ending.n, ending.p, ending.n) == 0;
+    return strlen(name) > 3 + ending.n && !strncmp(name, "lib", 3) &&
+           span_ends(span_of(name), ending);
 }
 
 /* A link is kept if it leads to a library in the same directory. */
@@ -386,25 +385,6 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
     jwrite_array_end(w);
 }
 
-static void add_mounts(struct jwrite *w, const struct driver_files *files)
-{
-    jwrite_array(w, "mounts");
-    ARRAY_EACH_ITEM(const struct driver_file, f, files->libraries, files->n_libraries)
-    {
-        cleanup_free char *plain =
-            xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
-        add_mount(w, f->host, files->hook ? f->container : plain);
-    }
-    for (size_t i = 0; i < files->n_links && !files->hook; i++) {
-        cleanup_free char *plain =
-            xasprintf(PLAIN_LIBRARIES "%s", strrchr(files->links[i].path, '/'));
-        add_mount(w, files->links[i].library, plain);
-    }
-    for (size_t i = 0; i < files->n_others; i++)
-        add_mount(w, files->others[i].host, files->others[i].container);
-    jwrite_array_end(w);
-}
-
 /* The hook of `limited`, a full card; NULL: none. */
 static void add_device(struct jwrite *w, const char *name,
                        const struct driver_file *nodes, size_t n,
@@ -470,7 +450,21 @@ static size_t write_spec(const struct driver_files *files, const char *driver_ro
     for (size_t i = 0; i < files->n_nodes; i++)
         add_node(&w, &files->nodes[i]);
     jwrite_array_end(&w);
-    add_mounts(&w, files);
+    jwrite_array(&w, "mounts");
+    ARRAY_EACH_ITEM(const struct driver_file, f, files->libraries, files->n_libraries)
+    {
+        cleanup_free char *plain =
+            xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
+        add_mount(&w, f->host, files->hook ? f->container : plain);
+    }
+    for (size_t i = 0; i < files->n_links && !files->hook; i++) {
+        cleanup_free char *plain =
+            xasprintf(PLAIN_LIBRARIES "%s", strrchr(files->links[i].path, '/'));
+        add_mount(&w, files->links[i].library, plain);
+    }
+    for (size_t i = 0; i < files->n_others; i++)
+        add_mount(&w, files->others[i].host, files->others[i].container);
+    jwrite_array_end(&w);
     add_hooks(&w, files);
     jwrite_object_end(&w);
     jwrite_object_end(&w);
@@ -622,7 +616,7 @@ static void take_device(struct named *names, const char *shown,
 static void read_names(struct named *names, const char *dir, const char *on_host,
                        const char *kind)
 {
-    DIR *d = opendir(dir);
+    cleanup_folder DIR *d = opendir(dir);
     for (size_t i = 0; i < CARDS_MAX; i++)
         names->of[i].file = NULL;
     for (const struct dirent *e; d && (e = readdir(d));) {
@@ -643,8 +637,6 @@ static void read_names(struct named *names, const char *dir, const char *on_host
         for (size_t i = 0; i < devices->n; i++)
             take_device(names, shown, root, devices->items[i]);
     }
-    if (d)
-        closedir(d);
 }
 
 /* Whether a generator's names can be used for all cards. If not: why, if it gave some. */

@@ -13,6 +13,7 @@
 
 enum {
     SCAN_MS = 1000,         /* between two looks at the directory of the sockets */
+    LOOK_MS = 30 * 1000,    /* ... for another plugin, while ours is registered */
     REQUEST_MAX = 16 << 20, /* a kubelet lists all free ids in a request */
 };
 
@@ -27,6 +28,7 @@ struct endpoint {
 struct endpoints {
     struct registration_dir dir;
     int64_t scanned_ms; /* when the directory was scanned last */
+    int64_t looked_ms;
     struct endpoint items[IDS_RESOURCES];
     struct list calls; /* messages with a call that is still open */
 };
@@ -213,11 +215,11 @@ bool endpoints_are_busy(const struct endpoints *es)
 
 /* Sends the devices to the open streams of the resource. */
 static void send_list(struct endpoints *es, enum ids_resource r,
-                      const struct cards *cards)
+                      const struct alloc_state *s)
 {
     cleanup_buf struct buf list = {0};
     struct err err;
-    if (response_list(cards, r, &list, &err)) {
+    if (response_list(&s->cards, &s->allocations, r, &list, &err)) {
         log_error("endpoint", "cannot encode the device list", LOG_ERR(&err));
         return;
     }
@@ -231,17 +233,38 @@ static void send_list(struct endpoints *es, enum ids_resource r,
     }
 }
 
-/* A registered resource stays registered: ids are never withdrawn. */
-void endpoints_send_devices(struct endpoints *es, const struct cards *cards)
+/* The kubelet takes the ids of a resource that is no longer served away, which another plugin may
+ * serve next. */
+static void withdraw(struct endpoint *e)
+{
+    e->registration.wanted = false;
+    grpcd_free(steal(&e->server));
+    registration_serving(&e->registration, clock_mono_ms(), false);
+    log_info("registration", "no longer served",
+             LOG_S("resource", ids_resource_name(e->resource)));
+}
+
+/* A registered resource stays registered: ids are not withdrawn, but for the Node's label. */
+void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
 {
     ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
     {
         struct err why = {0};
-        if (!e->registration.wanted && cards->n) {
+        if (e->resource == IDS_DIALECT && !s->cards.settings.dialect) {
+            if (e->registration.wanted)
+                withdraw(e);
+            err_set(&e->err, ERR_NOT_FOUND,
+                    "neither --requests-of nor the Node's label " KEY_DIALECT " is hami");
+            continue;
+        }
+        if (!e->registration.wanted && s->cards.n) {
             if (e->resource == IDS_MEM)
-                cards_fit(cards, &why);
-            else if (e->resource == IDS_SHARE && !cards->settings.slots)
+                cards_fit(&s->cards, &why);
+            else if (ids_are_slots(e->resource) && !s->settings.slots)
                 err_set(&why, ERR_NOT_FOUND, "--slots is 0");
+            else if (ids_are_slots(e->resource) && !s->surveyed)
+                err_set(&why, ERR_UNAVAILABLE,
+                        "the kubelet has not yet listed what containers hold");
             e->registration.wanted = !why.code;
             if (why.code == ERR_TOO_LARGE && strcmp(e->err.msg, why.msg) != 0)
                 log_error("registration", "aliyun.com/gpu-mem is not registered",
@@ -249,18 +272,18 @@ void endpoints_send_devices(struct endpoints *es, const struct cards *cards)
             e->err = why;
         }
         if (e->registration.wanted)
-            send_list(es, e->resource, cards);
+            send_list(es, e->resource, s);
     }
 }
 
 void endpoints_stream_opened(struct endpoints *es, struct dispatcher_msg *m,
-                             const struct cards *cards)
+                             const struct alloc_state *s)
 {
     list_append(&es->calls, &m->link);
     log_info("registration", "ListAndWatch stream opened",
              LOG_S("resource", ids_resource_name(m->resource)));
     registration_stream(&es->items[m->resource].registration, clock_mono_ms(), true);
-    send_list(es, m->resource, cards);
+    send_list(es, m->resource, s);
 }
 
 bool endpoints_stream_closed(struct endpoints *es, uint64_t token)
@@ -313,11 +336,16 @@ bool endpoints_step(struct endpoints *es,
 {
     bool started =
         clock_mono_ms() - es->scanned_ms >= SCAN_MS && scan_sockets(es, clock_mono_ms());
+    const bool looks = es->scanned_ms - es->looked_ms >= LOOK_MS;
+    if (looks)
+        es->looked_ms = es->scanned_ms;
     ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
     {
         struct registration *reg = &e->registration;
         bool yielding = reg->state == REGISTRATION_YIELDING;
         enum registration_action action;
+        if (looks && ids_are_slots(e->resource) && reg->state == REGISTRATION_REGISTERED)
+            register_resource(ctx, e->resource, NULL);
         int64_t now = clock_mono_ms();
         /* A kubelet that starts removes the sockets, and takes 10 s to refuse a missing one. */
         if (e->server && reg->reachable)
@@ -329,6 +357,7 @@ bool endpoints_step(struct endpoints *es,
                 register_resource(ctx, e->resource, es->dir.endpoints[e->resource]);
             } else {
                 registration_yield(reg, now);
+                e->err = (struct err){0};
                 if (!yielding)
                     log_info("registration", "a newer plugin of this node serves it",
                              LOG_S("resource", ids_resource_name(e->resource)));
@@ -349,8 +378,22 @@ int64_t endpoints_due(const struct endpoints *es)
 void endpoints_registered(struct endpoints *es, const struct dispatcher_msg *m)
 {
     struct endpoint *e = &es->items[m->resource];
+    struct registration *reg = &e->registration;
+    if (m->err.code != ERR_CONFLICT) {
+        if (reg->state == REGISTRATION_REGISTERING)
+            e->err = m->err;
+        registration_answered(reg, clock_mono_ms(), m->err.code == ERR_NONE);
+        return;
+    }
+    if (e->err.code != ERR_CONFLICT)
+        log_warn("registration", "another plugin of this node serves it",
+                 LOG_S("resource", ids_resource_name(m->resource)), LOG_ERR(&m->err));
+    /* It has registered after this one: the kubelet takes the last list, and asks the other. */
+    LIST_EACH(struct dispatcher_msg, call, &es->calls, link)
+    if (call->kind == DISPATCHER_STREAM_OPENED && call->resource == m->resource)
+        endpoints_stream_closed(es, call->in.request.token);
     e->err = m->err;
-    registration_answered(&e->registration, clock_mono_ms(), m->err.code == ERR_NONE);
+    registration_yield(reg, clock_mono_ms());
 }
 
 int endpoints_check(const struct endpoints *es, enum ids_resource r, bool *wanted,
@@ -369,8 +412,11 @@ int endpoints_check(const struct endpoints *es, enum ids_resource r, bool *wante
     if (!reg->kubelet)
         return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", missing,
                        es->dir.kubelet);
-    return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", missing,
-                   e->err.code ? ": " : "", e->err.code ? e->err.msg : "");
+    if (e->err.code == ERR_CONFLICT)
+        missing = "another plugin of this node serves it";
+    return err_set(err, e->err.code == ERR_CONFLICT ? ERR_CONFLICT : ERR_UNAVAILABLE,
+                   "not registered: %s%s%s", missing, e->err.code ? ": " : "",
+                   e->err.code ? e->err.msg : "");
 }
 
 struct endpoints *endpoints_new(const char *dir, struct dispatcher_msg_queue *queue,

@@ -30,14 +30,14 @@ int64_t endpoints_due(const struct endpoints *es); /* mono_ms of the next step *
 /* Messages. Of a call: takes it. It is answered by one of the functions below. */
 void endpoints_request(struct endpoints *es, struct dispatcher_msg *m);
 void endpoints_stream_opened(struct endpoints *es, struct dispatcher_msg *m,
-                             const struct cards *cards);
+                             const struct alloc_state *s);
 /* False: it is no stream, but a request, which stays. */
 bool endpoints_stream_closed(struct endpoints *es, uint64_t token);
 void endpoints_registered(struct endpoints *es, const struct dispatcher_msg *m);
 
 /* The devices have changed: sends them to the open streams. A resource is registered from
  * the first card on, unless its list does not fit into a message. */
-void endpoints_send_devices(struct endpoints *es, const struct cards *cards);
+void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s);
 /* Answers. A call that has ended needs none. */
 void endpoints_prefer(struct endpoints *es, uint64_t token, const struct span *ids,
                       size_t n);

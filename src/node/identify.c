@@ -196,7 +196,8 @@ static struct local_pod *add_static_pod(struct identify *id,
     struct pod_container c = {.name = view->containers[0].name};
     *(req->resource == IDS_MEM     ? &c.mem
       : req->resource == IDS_COUNT ? &c.cards
-                                   : &c.slots) = span_of(amount);
+      : req->resource == IDS_SHARE ? &c.slots
+                                   : &c.devices) = span_of(amount);
     const struct pod pod = {
         .meta = {.uid = span_of(uid), .ns = view->ns, .name = view->name},
         .mirror = true,
@@ -208,7 +209,7 @@ static struct local_pod *add_static_pod(struct identify *id,
         list_prepend(&s->pods, &p->link);
     }
     pod_allocation_free(p->pod);
-    p->pod = pod_allocation_new(&pod, s->settings.unit_mib);
+    p->pod = pod_allocation_new(&pod, s->settings.unit_mib, s->cards.settings.dialect);
     p->list = s->list;
     unknown_pod(id, view->ns, view->name)->serial = 0;
     return p;

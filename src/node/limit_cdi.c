@@ -27,21 +27,6 @@ bool limit_cdi_is_name(struct span uid, struct span container)
            container.p[container.n - 1] != '-';
 }
 
-/* Appends the variables. A device without any edit is invalid, and the runtime would drop the file
- * with it. */
-static void write_env(struct jwrite *w, int64_t mib)
-{
-    cleanup_free char *limit = xasprintf("NVIDIA_GPU_MEMORY_LIMIT=%lld", (long long)mib);
-    jwrite_array(w, "env");
-    if (mib > 0) {
-        jwrite_str(w, NULL, span_of(limit));
-        jwrite_str(w, NULL, SPAN("NVIDIA_GPU_MEMORY_REQUEST=0"));
-    } else {
-        jwrite_str(w, NULL, SPAN("GPUSHARE_MEMORY_LIMIT=none"));
-    }
-    jwrite_array_end(w);
-}
-
 int limit_cdi_write(const char *dir, struct span uid,
                     const struct limit_cdi_container *containers, size_t n,
                     struct err *err)
@@ -60,7 +45,16 @@ int limit_cdi_write(const char *dir, struct span uid,
         jwrite_object(&w, NULL);
         jwrite_str(&w, "name", span_of(name));
         jwrite_object(&w, "containerEdits");
-        write_env(&w, containers[i].mib);
+        jwrite_array(&w, "env");
+        if (containers[i].mib > 0) {
+            cleanup_free char *limit =
+                xasprintf("NVIDIA_GPU_MEMORY_LIMIT=%lld", (long long)containers[i].mib);
+            jwrite_str(&w, NULL, span_of(limit));
+            jwrite_str(&w, NULL, SPAN("NVIDIA_GPU_MEMORY_REQUEST=0"));
+        } else { /* without any edit the runtime drops the device, and the file with it */
+            jwrite_str(&w, NULL, SPAN("GPUSHARE_MEMORY_LIMIT=none"));
+        }
+        jwrite_array_end(&w);
         jwrite_object_end(&w);
         jwrite_object_end(&w);
     }
@@ -76,7 +70,7 @@ int limit_cdi_write(const char *dir, struct span uid,
 void limit_cdi_sweep(const char *dir, bool (*is_known)(void *ctx, const char *uid),
                      void *ctx)
 {
-    DIR *d = opendir(dir);
+    cleanup_folder DIR *d = opendir(dir);
     for (const struct dirent *e; d && (e = readdir(d));) {
         char uid[NAME_MAX + 1] = "";
         int end = 0;
@@ -89,6 +83,4 @@ void limit_cdi_sweep(const char *dir, bool (*is_known)(void *ctx, const char *ui
             log_warn("limit", "cannot remove the file of a pod that is gone; retrying",
                      LOG_S("file", path));
     }
-    if (d)
-        closedir(d);
 }

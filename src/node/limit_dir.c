@@ -95,12 +95,7 @@ int limit_dir_install(const char *dir, const char *library, struct err *err)
 
 bool limit_dir_is_uid(struct span uid)
 {
-    for (size_t i = 0; i < uid.n; i++)
-        if (!strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-",
-                    uid.p[i]) ||
-            !uid.p[i])
-            return false;
-    return uid.n > 0 && uid.n <= UID_MAX;
+    return uid.n > 0 && uid.n <= UID_MAX && span_has_only(uid, "-");
 }
 
 /* The pod's processes map the file: it is changed in place, the limit in one aligned word. What
@@ -278,7 +273,7 @@ void limit_dir_explain(uint32_t bits, struct buf *out)
 void limit_dir_check(const char *dir, const struct limit_dir_sink *sink)
 {
     cleanup_free char *pods = xasprintf("%s/pods", dir);
-    DIR *d = opendir(pods);
+    cleanup_folder DIR *d = opendir(pods);
     for (const struct dirent *e; d && (e = readdir(d));) {
         if (!limit_dir_is_uid(span_of(e->d_name)))
             continue;
@@ -303,6 +298,4 @@ void limit_dir_check(const char *dir, const struct limit_dir_sink *sink)
         if (bits)
             sink->failed(sink->ctx, e->d_name, bits);
     }
-    if (d)
-        closedir(d);
 }

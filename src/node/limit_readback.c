@@ -187,20 +187,6 @@ static void begin_cards(struct limit_readback *r, const struct gpu_sample *sampl
     memcpy(r->cards, cards, n * sizeof *cards);
 }
 
-static void end_cards(struct limit_readback *r)
-{
-    bool fails = false, sets = r->n_cards > 0;
-    ARRAY_EACH_ITEM(struct limit_readback_card, card, r->cards, r->n_cards)
-    {
-        if (card->readable && !card->asked)
-            limit_readback_judge(card, GPU_LIMIT_OK, r->now_ms);
-        fails |= card->fails;
-        sets &= card->can_set;
-    }
-    atomic_store(&r->fails, fails);
-    atomic_store(&r->sets, sets);
-}
-
 /* -- cgroups -- */
 
 static bool is_of(const struct usage_name *name, const struct process_cgroup *cgroup)
@@ -214,10 +200,10 @@ static bool is_of(const struct usage_name *name, const struct process_cgroup *cg
 static bool has_allocation(void *readback, struct span pod_uid)
 {
     const struct limit_readback *r = readback;
-    size_t i = 0;
-    while (i < r->set.n && !span_eq(r->set.items[i]->uid, pod_uid))
-        i++;
-    return i < r->set.n;
+    ALLOCATION_EACH(al, &r->set)
+    if (span_eq(al->uid, pod_uid))
+        return true;
+    return false;
 }
 
 /* Looks for the cgroups of the pods that have allocations. */
@@ -288,8 +274,8 @@ static int64_t pod_total(const struct allocation_set *set, const struct allocati
                          struct span uuid)
 {
     int64_t apps = 0, sidecars = 0, init = 0;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
+    ALLOCATION_EACH(al, set)
+    {
         const int64_t mib = al->driver_limit_mib;
         if (!span_eq(al->uid, of->uid) || !allocation_card(al, uuid))
             continue;
@@ -337,12 +323,22 @@ static void check_limit(struct limit_readback *r, struct usage_limit *l)
                      SPAN_ARG(l->container), is, l->index, l->set_mib));
 }
 
+/* The texts are copied. */
+static void add_reading(struct limit_readings *out, struct usage_limit l)
+{
+    struct span *const texts[] = {&l.ns,      &l.pod,          &l.container,
+                                  &l.pod_uid, &l.container_id, &l.uuid};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        *texts[i] = arena_copy(&out->arena, *texts[i]);
+    MEM_GROW(out->limits, out->cap, out->n + 1);
+    out->limits[out->n++] = l;
+}
+
 /* Reads the limits of the container's cgroups on the card. */
 static void read_allocation(struct limit_readback *r, const struct allocation *al,
                             struct limit_readback_card *card)
 {
     const struct span uuid = span_of(card->uuid);
-    struct limit_readings *out = r->out;
     struct gpu_memory_limit is, pod = {.hard = GPU_NO_LIMIT};
     for (size_t i = 0; i < r->n_places && r->settings.sets; i++)
         if (!r->places[i].cgroup->leaf && span_eq(r->places[i].cgroup->pod_uid, al->uid))
@@ -355,12 +351,12 @@ static void read_allocation(struct limit_readback *r, const struct allocation *a
             !span_eq(place->name->container, al->container))
             continue;
         struct usage_limit l = {
-            .ns = arena_copy(&out->arena, al->ns),
-            .pod = arena_copy(&out->arena, al->name),
-            .container = arena_copy(&out->arena, al->container),
-            .pod_uid = arena_copy(&out->arena, al->uid),
-            .container_id = arena_copy(&out->arena, g->container_id),
-            .uuid = arena_copy(&out->arena, uuid),
+            .ns = al->ns,
+            .pod = al->name,
+            .container = al->container,
+            .pod_uid = al->uid,
+            .container_id = g->container_id,
+            .uuid = uuid,
             .index = card->index,
             .set_mib = al->driver_limit_mib,
             .hard = pod.hard,
@@ -377,8 +373,7 @@ static void read_allocation(struct limit_readback *r, const struct allocation *a
         if (i < n)
             continue;
         check_limit(r, &l);
-        MEM_GROW(out->limits, out->cap, out->n + 1);
-        out->limits[out->n++] = l;
+        add_reading(r->out, l);
     }
 }
 
@@ -391,24 +386,6 @@ static bool is_there(struct limit_readback *r, const struct usage_limit *l)
     for (size_t i = 0; i < r->n_cards && !has_limits; i++)
         has_limits = !r->cards[i].fails && span_eq(span_of(r->cards[i].uuid), l->uuid);
     return runs && has_limits && has_allocation(r, l->pod_uid);
-}
-
-/* A limit that was missing is missing until it is read again. */
-static void keep_missing(struct limit_readback *r)
-{
-    struct limit_readings *out = r->out;
-    for (size_t i = 0; r->readings && i < r->readings->n; i++) {
-        struct usage_limit l = r->readings->limits[i];
-        struct span *const texts[] = {&l.ns,      &l.pod,          &l.container,
-                                      &l.pod_uid, &l.container_id, &l.uuid};
-        if (!l.missing_ms || find_limit(out, &l) || !is_there(r, &l))
-            continue;
-        for (size_t k = 0; k < ARRAY_LEN(texts); k++)
-            *texts[k] = arena_copy(&out->arena, *texts[k]);
-        l.used = -1;
-        MEM_GROW(out->limits, out->cap, out->n + 1);
-        out->limits[out->n++] = l;
-    }
 }
 
 void limit_readback_sample(struct limit_readback *r, struct gpu *gpu,
@@ -437,8 +414,23 @@ void limit_readback_sample(struct limit_readback *r, struct gpu *gpu,
                 read_allocation(r, al, &r->cards[i]);
     }
     r->next = n < r->set.n ? (r->next + n) % r->set.n : 0;
-    keep_missing(r);
-    end_cards(r);
+    /* A limit that was missing is missing until it is read again. */
+    for (size_t i = 0; r->readings && i < r->readings->n; i++) {
+        struct usage_limit l = r->readings->limits[i];
+        l.used = -1;
+        if (l.missing_ms && !find_limit(r->out, &l) && is_there(r, &l))
+            add_reading(r->out, l);
+    }
+    bool fails = false, sets = r->n_cards > 0;
+    ARRAY_EACH_ITEM(struct limit_readback_card, card, r->cards, r->n_cards)
+    {
+        if (card->readable && !card->asked)
+            limit_readback_judge(card, GPU_LIMIT_OK, r->now_ms);
+        fails |= card->fails;
+        sets &= card->can_set;
+    }
+    atomic_store(&r->fails, fails);
+    atomic_store(&r->sets, sets);
     pthread_mutex_lock(&r->lock);
     struct limit_readings *last = r->readings;
     r->readings = out;

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,7 +111,7 @@ int limit_slots_read(const char *dir, const char *host_root, const struct gpu_sa
 {
     int rc = 0;
     cleanup_free char *pods = xasprintf("%s/pods", dir);
-    DIR *d = dir ? opendir(pods) : NULL;
+    cleanup_folder DIR *d = dir ? opendir(pods) : NULL;
     if (dir && !d && errno != ENOENT)
         return err_set(err, ERR_UNAVAILABLE, "%s: %m", pods);
     struct limit_state *state = arena_alloc(a, sizeof *state);
@@ -162,7 +161,5 @@ int limit_slots_read(const char *dir, const char *host_root, const struct gpu_sa
                 rc = err_set(err, ERR_UNAVAILABLE, "%s/%d: %m", limit, i);
         }
     }
-    if (d)
-        closedir(d);
     return rc;
 }

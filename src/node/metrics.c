@@ -8,29 +8,6 @@
 
 #define NAME(rest) "scv_agent_" rest
 
-static void write_calls(const struct metrics *m, struct buf *out)
-{
-    prom_family(out, NAME("api_requests_total"), PROM_COUNTER,
-                "Requests to the API server, by result.");
-    for (int code = 0; code < METRICS_CODES; code++) {
-        const char *result = code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
-        if (m->calls[code] || code == ERR_NONE)
-            prom_labelled(out, NAME("api_requests_total"), "code", result,
-                          m->calls[code]);
-    }
-}
-
-static void write_checks(const struct publisher *p, struct step_time now, struct buf *out)
-{
-    prom_family(out, NAME("healthcheck"), PROM_GAUGE,
-                "Whether a check of /healthz passes, by name.");
-    for (int check = 0; check < PUBLISHER_CHECKS; check++) {
-        const char *name = publisher_check_name((enum publisher_check)check);
-        prom_labelled(out, NAME("healthcheck"), "name", name,
-                      publisher_check(p, now, (enum publisher_check)check, NULL) == 0);
-    }
-}
-
 /* -- cards and containers -- */
 
 enum {
@@ -194,11 +171,24 @@ void metrics_write_agent(const struct metrics *m, const struct publisher *p,
     card_inventory_report(publisher_cards(p), &a, &scv);
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
     prom_labelled(out, NAME("build_info"), "version", GPUSHARE_VERSION, 1);
-    write_checks(p, now, out);
+    prom_family(out, NAME("healthcheck"), PROM_GAUGE,
+                "Whether a check of /healthz passes, by name.");
+    for (int check = 0; check < PUBLISHER_CHECKS; check++) {
+        const char *name = publisher_check_name(check);
+        prom_labelled(out, NAME("healthcheck"), "name", name,
+                      publisher_check(p, now, check, NULL) == 0);
+    }
     write_cards(publisher_cards(p), &scv, usage, current, &a, out);
     write_containers(usage, &a, out);
     prom_one(out, NAME("samples_total"), "Successful samples of the cards.", m->samples);
     prom_one(out, NAME("sample_failures_total"), "Failed samples of the cards.",
              m->failed_samples);
-    write_calls(m, out);
+    prom_family(out, NAME("api_requests_total"), PROM_COUNTER,
+                "Requests to the API server, by result.");
+    for (int code = 0; code < METRICS_CODES; code++) {
+        const char *result = code == ERR_NONE ? "ok" : err_code_name(code);
+        if (m->calls[code] || code == ERR_NONE)
+            prom_labelled(out, NAME("api_requests_total"), "code", result,
+                          m->calls[code]);
+    }
 }

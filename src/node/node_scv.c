@@ -149,8 +149,9 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 void node_scv_status_patch(struct buf *out, const struct scv *scv)
 {
     static const char *const names[] = {
-        "cardList",  "cardNumber", "cudaVersion", "driverVersion",  "freeMemorySum",
-        "isolation", "podList",    "processList", "totalMemorySum", "updateTime"};
+        "cardList",      "cardNumber",     "cudaVersion", "dialect",
+        "driverVersion", "freeMemorySum",  "isolation",   "podList",
+        "processList",   "totalMemorySum", "updateTime"};
     size_t at = out->n;
     scv_write_status(out, scv);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

@@ -45,6 +45,10 @@ static const struct opt table[] = {
             "Slots of a card, aliyun.com/gpu-share; a container takes one on each of its "
             "cards; 0: none.",
             .names = ALLOCATES),
+    OPT_CHOICE("requests-of", requests_of, "none|hami", "none",
+               "Whose nvidia.com/gpu is served here, with slots; the Node's label "
+               "gpushare/dialect overrides it.",
+               .names = NODE),
     OPT_STRING("gpu-source", gpu_source, "nvml|nvml:LIBRARY|nvml:DIR|file:PATH", "nvml",
                "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
                "DIR), or a JSON file."),
@@ -280,6 +284,9 @@ int node_options_check(const struct node_options *o, struct err *err)
     if (o->publishes && o->publisher.grace_ms <= o->publisher.renew_ms)
         return err_set(err, ERR_INVALID,
                        "--lease-grace: must be longer than --lease-renew");
+    if (o->requests_of && !(o->publishes && o->allocates))
+        return err_set(err, ERR_INVALID,
+                       "--requests-of: the Scv must say so; needs --publish, --allocate");
     if (o->allocates && kind[0] && (!strchr(kind, '/') || strpbrk(kind, "= ")))
         return err_set(err, ERR_INVALID, "--cdi-kind: \"%s\" is not VENDOR/CLASS", kind);
     const struct {

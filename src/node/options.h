@@ -39,6 +39,7 @@ struct node_options {
     int64_t sample_ms; /* 0: not given */
     char *plugin_dir, *state, *limit_library, *cgroup_root;
     int by_index;
+    int requests_of; /* 0: nobody's, 1: HAMi's, unless the Node's label says otherwise */
     bool set_limits;
     struct alloc_settings alloc; /* what is not above, and response without strategy */
     struct driver_view_settings driver; /* without by_index and host_root */

@@ -28,25 +28,23 @@ struct limit {
     bool pending;               /* the action was sent, and has not failed */
 };
 
-struct overuse {
-    struct overuse_settings settings;
-    struct over *overs;
-    size_t n_overs, cap_overs;
-    struct limit *limits;
-    size_t n_limits, cap_limits;
-};
-
 /* A container that overuses the card, of a pod whose sum is full. */
 struct suspect {
-    size_t container;
+    const struct usage_container *c;
     enum overuse_type most; /* the strongest action */
     int64_t over_ms, beyond_mib;
     int64_t frees_mib; /* what the card has more, once it was acted on */
     bool pending;
 };
 
-struct step {
-    struct overuse *o;
+struct overuse {
+    struct overuse_settings settings;
+    struct over *overs;
+    size_t n_overs, cap_overs;
+    struct limit *limits;
+    size_t n_limits, cap_limits;
+
+    /* of the step that runs */
     const struct usage *u;
     int64_t now_ms;
     struct overuse_actions *actions;
@@ -94,13 +92,6 @@ size_t overuse_count(const struct overuse *o)
 #define CARD_KEY       "%.*s#%d/"
 #define CARD_ARG(card) SPAN_ARG((card)->uuid), (card)->uuid.n ? 0 : (card)->index
 
-/* By name where it is known: a pod that is deleted and made again has another UID. */
-static char *over_key(const struct usage *u, const struct usage_container *c)
-{
-    return xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&u->cards[c->card]), SPAN_ARG(c->ns),
-                     SPAN_ARG(c->pod.n ? c->pod : c->pod_uid));
-}
-
 /* Evictions concern the pod, the other actions a container and a card. The name of the
  * container, because its ID changes with each restart. */
 static char *limit_key(const struct usage *u, const struct usage_container *c,
@@ -122,37 +113,18 @@ static struct limit *find_limit(const struct overuse *o, const char *key)
     return NULL;
 }
 
-/* Drops the limits that have passed. Rejections are remembered for one more limit. After a
- * clock that went back, a limit lasts once more at most. */
-static void expire_limits(struct overuse *o, int64_t now_ms)
-{
-    for (size_t i = 0; i < o->n_limits;) {
-        struct limit *l = &o->limits[i];
-        if (l->until_ms - now_ms > l->again_ms)
-            l->until_ms = now_ms + l->again_ms;
-        int64_t keep_ms = l->rejections ? l->again_ms : 0;
-        if (now_ms < l->until_ms || now_ms - l->until_ms < keep_ms) {
-            i++;
-            continue;
-        }
-        free(l->key);
-        *l = o->limits[--o->n_limits];
-    }
-}
-
 static const int64_t again_ms[] = {[OVERUSE_REPORT] = OVERUSE_REPORT_AGAIN_MS,
                                    [OVERUSE_EVICT] = OVERUSE_EVICT_AGAIN_MS,
                                    [OVERUSE_KILL] = OVERUSE_KILL_AGAIN_MS};
 
 /* Adds the action unless its limit forbids it. */
-static void act(struct step *s, enum overuse_type type, const struct suspect *suspect,
+static void act(struct overuse *o, enum overuse_type type, const struct suspect *suspect,
                 int64_t lacking_mib)
 {
-    struct overuse *o = s->o;
-    const struct usage_container *c = &s->u->containers[suspect->container];
-    cleanup_free char *key = limit_key(s->u, c, type);
+    const struct usage_container *c = suspect->c;
+    cleanup_free char *key = limit_key(o->u, c, type);
     struct limit *l = find_limit(o, key);
-    if ((l && s->now_ms < l->until_ms) || (!l && o->n_limits == OVERUSE_MAX_LIMITS))
+    if ((l && o->now_ms < l->until_ms) || (!l && o->n_limits == OVERUSE_MAX_LIMITS))
         return;
     if (!l) {
         MEM_GROW(o->limits, o->cap_limits, o->n_limits + 1);
@@ -160,23 +132,22 @@ static void act(struct step *s, enum overuse_type type, const struct suspect *su
         *l = (struct limit){.key = steal(&key)};
     }
     l->again_ms = again_ms[type];
-    l->until_ms = s->now_ms + l->again_ms;
+    l->until_ms = o->now_ms + l->again_ms;
     l->pending = true;
-    MEM_GROW(s->actions->items, s->actions->cap, s->actions->n + 1);
-    s->actions->items[s->actions->n++] =
+    MEM_GROW(o->actions->items, o->actions->cap, o->actions->n + 1);
+    o->actions->items[o->actions->n++] =
         (struct overuse_action){.type = type,
-                                .container = suspect->container,
+                                .container = (size_t)(c - o->u->containers),
                                 .used_mib = c->used_mib,
                                 .lacking_mib = lacking_mib > 0 ? lacking_mib : 0,
                                 .over_ms = suspect->over_ms};
 }
 
-static bool is_pending(const struct step *s, const struct suspect *suspect)
+static bool is_pending(const struct overuse *o, const struct suspect *suspect)
 {
-    cleanup_free char *key =
-        limit_key(s->u, &s->u->containers[suspect->container], suspect->most);
-    const struct limit *l = find_limit(s->o, key);
-    return l && l->pending && s->now_ms < l->until_ms;
+    cleanup_free char *key = limit_key(o->u, suspect->c, suspect->most);
+    const struct limit *l = find_limit(o, key);
+    return l && l->pending && o->now_ms < l->until_ms;
 }
 
 void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
@@ -289,43 +260,44 @@ struct excess {
 };
 
 /* A container of another UID is of another pod of that name. */
-static struct excess pod_excess(const struct step *s, const struct usage_container *c)
+static struct excess pod_excess(const struct overuse *o, const struct usage_container *c)
 {
     const struct excess none = {0};
-    const struct usage *u = s->u;
-    const int64_t each = s->o->settings.tolerance_mib;
+    const struct usage *u = o->u;
+    const int64_t each = o->settings.tolerance_mib;
     int64_t held = 0, used = 0, promised = 0, unlimited = 0, n_slots = 0, context = 0;
     bool any_slotless = false, any_promise = false, others = false, measured = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
-        const struct usage_container *o = &u->containers[k];
-        if (o->card == c->card && span_eq(o->pod_uid, c->pod_uid) && o->used_mib > 0)
-            held += o->used_mib;
-        if (!same_pod(o, c)) {
-            others |= o->card == c->card && o->promised_mib > 0;
+        const struct usage_container *other = &u->containers[k];
+        if (other->card == c->card && span_eq(other->pod_uid, c->pod_uid) &&
+            other->used_mib > 0)
+            held += other->used_mib;
+        if (!same_pod(other, c)) {
+            others |= other->card == c->card && other->promised_mib > 0;
             continue;
         }
-        if (is_whole(u, o))
+        if (is_whole(u, other))
             return none;
-        any_promise |= o->promised_mib >= 0;
-        if (o->card != c->card)
+        any_promise |= other->promised_mib >= 0;
+        if (other->card != c->card)
             continue;
-        if ((o->used_mib < 0 && o->pod_uid.n) || o->promise_unclear)
+        if ((other->used_mib < 0 && other->pod_uid.n) || other->promise_unclear)
             return none;
-        if (span_eq(o->pod_uid, c->pod_uid)) {
-            used += o->used_mib;
-            unlimited += o->unlimited_mib;
-            measured |= o->by_driver;
-            any_slotless |= !o->by_driver && (size_t)o->n_slots < o->n_pids;
-            n_slots += o->by_driver ? 0 : o->n_slots;
-            context += o->by_driver ? 0 : o->context_mib;
+        if (span_eq(other->pod_uid, c->pod_uid)) {
+            used += other->used_mib;
+            unlimited += other->unlimited_mib;
+            measured |= other->by_driver;
+            any_slotless |= !other->by_driver && (size_t)other->n_slots < other->n_pids;
+            n_slots += other->by_driver ? 0 : other->n_slots;
+            context += other->by_driver ? 0 : other->context_mib;
         }
-        if (!o->init && is_first_of_its_name(u, k))
-            promised += promise_of(o);
+        if (!other->init && is_first_of_its_name(u, k))
+            promised += promise_of(other);
     }
     if (inits > promised)
         promised = inits;
-    if (inits < 0 || (!any_promise && !(others && s->o->settings.unpromised)))
+    if (inits < 0 || (!any_promise && !(others && o->settings.unpromised)))
         return none;
     int64_t tolerance = n_slots * each < context ? n_slots * each : context;
     if (any_slotless || (!n_slots && !measured))
@@ -348,10 +320,10 @@ static bool is_furthest_of_pod(const struct usage *u, size_t container)
 {
     const struct usage_container *c = &u->containers[container];
     for (size_t k = 0; k < u->n_containers; k++) {
-        const struct usage_container *o = &u->containers[k];
-        if (o->card == c->card && span_eq(o->pod_uid, c->pod_uid) &&
-            (excess_of(o) > excess_of(c) ||
-             (excess_of(o) == excess_of(c) && k < container)))
+        const struct usage_container *other = &u->containers[k];
+        if (other->card == c->card && span_eq(other->pod_uid, c->pod_uid) &&
+            (excess_of(other) > excess_of(c) ||
+             (excess_of(other) == excess_of(c) && k < container)))
             return false;
     }
     return true;
@@ -403,35 +375,38 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
 
 /* Does the container overuse the card, and how does its pod? The memory beyond the tolerance
  * may be in many containers, with less in each. */
-static bool is_over(const struct step *s, size_t i, struct excess *excess)
+static bool is_over(const struct overuse *o, size_t i, struct excess *excess)
 {
-    const struct usage_container *c = &s->u->containers[i];
+    const struct usage_container *c = &o->u->containers[i];
     if (!c->pod_uid.n || !c->container_id.n || !has_name(c) || c->used_mib < 0)
         return false;
-    *excess = pod_excess(s, c);
+    *excess = pod_excess(o, c);
     return (c->unlimited_mib && excess->unlimited) ||
            (excess->mib > excess->tolerance &&
-            (excess_of(c) > excess->tolerance || is_furthest_of_pod(s->u, i)));
+            (excess_of(c) > excess->tolerance || is_furthest_of_pod(o->u, i)));
 }
 
 /* -- how long -- */
 
 /* The time since the last measurement, as far as it counts. */
-static int64_t lapse(const struct step *s, struct over *over)
+static int64_t lapse(const struct overuse *o, struct over *over)
 {
-    int64_t ms = s->u->taken_ms - over->seen_ms;
-    int64_t most_ms = (s->o->settings.grace_ms + 1) / 2;
-    over->seen_ms = s->u->taken_ms;
+    int64_t ms = o->u->taken_ms - over->seen_ms;
+    int64_t most_ms = (o->settings.grace_ms + 1) / 2;
+    over->seen_ms = o->u->taken_ms;
     return ms < 0 ? 0 : ms < most_ms ? ms : most_ms;
 }
 
 /* Notes that the container overuses the card. */
-static const struct over *note_over(struct step *s, size_t i, const struct excess *excess)
+static const struct over *note_over(struct overuse *o, size_t i,
+                                    const struct excess *excess)
 {
-    struct overuse *o = s->o;
     double full_mib = OVERUSE_FULL_RATE * (double)excess->tolerance;
-    const struct usage_container *c = &s->u->containers[i];
-    cleanup_free char *key = over_key(s->u, c);
+    const struct usage_container *c = &o->u->containers[i];
+    /* By name where it is known: a pod that is deleted and made again has another UID. */
+    cleanup_free char *key =
+        xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&o->u->cards[c->card]), SPAN_ARG(c->ns),
+                  SPAN_ARG(c->pod.n ? c->pod : c->pod_uid));
     uint64_t uid = hash_bytes(0, c->pod_uid.p, c->pod_uid.n);
     struct over *over = NULL;
     for (size_t k = 0; k < o->n_overs && !over; k++)
@@ -440,14 +415,14 @@ static const struct over *note_over(struct step *s, size_t i, const struct exces
     if (!over) {
         MEM_GROW(o->overs, o->cap_overs, o->n_overs + 1);
         over = &o->overs[o->n_overs++];
-        *over = (struct over){.key = steal(&key), .uid = ~uid, .seen_ms = s->u->taken_ms};
+        *over = (struct over){.key = steal(&key), .uid = ~uid, .seen_ms = o->u->taken_ms};
     }
     if (over->uid != uid) { /* its promise can be another */
         over->uid = uid;
-        over->since_ms = s->u->taken_ms;
+        over->since_ms = o->u->taken_ms;
     }
     if (!over->fresh) {
-        double ms = (double)lapse(s, over);
+        double ms = (double)lapse(o, over);
         double share = (double)excess->mib < full_mib && !excess->unlimited
                            ? (double)excess->mib / full_mib
                            : 1;
@@ -464,16 +439,15 @@ static const struct over *note_over(struct step *s, size_t i, const struct exces
 /* Drains the sums of the pods of the card that are not over, and forgets them a grace after
  * they are empty. Their keys begin with that of the card. A process that was not mapped may
  * be of any of them. */
-static void drain_others(struct step *s, size_t card)
+static void drain_others(struct overuse *o, size_t card)
 {
-    struct overuse *o = s->o;
-    cleanup_free char *prefix = xasprintf(CARD_KEY, CARD_ARG(&s->u->cards[card]));
+    cleanup_free char *prefix = xasprintf(CARD_KEY, CARD_ARG(&o->u->cards[card]));
     for (size_t i = 0; i < o->n_overs;) {
         struct over *over = &o->overs[i];
         if (!over->fresh && strncmp(over->key, prefix, strlen(prefix)) == 0) {
             over->n = 0;
-            int64_t ms = lapse(s, over);
-            over->sum_ms -= s->u->cards[card].complete ? ms / OVERUSE_DRAIN : 0;
+            int64_t ms = lapse(o, over);
+            over->sum_ms -= o->u->cards[card].complete ? ms / OVERUSE_DRAIN : 0;
             if (over->sum_ms < -(o->settings.grace_ms / OVERUSE_DRAIN)) {
                 free(over->key);
                 *over = o->overs[--o->n_overs];
@@ -495,55 +469,53 @@ static int by_order(const void *a, const void *b)
         return x->pending ? -1 : 1;
     if (x->beyond_mib != y->beyond_mib)
         return x->beyond_mib > y->beyond_mib ? -1 : 1;
-    return x->container < y->container ? -1 : 1;
+    return x->c < y->c ? -1 : 1;
 }
 
-static bool pod_was_counted(const struct step *s, size_t i)
+static bool pod_was_counted(const struct overuse *o, size_t i)
 {
-    const struct usage_container *all = s->u->containers;
-    for (size_t k = 0; k < i && s->suspects[i].most == OVERUSE_EVICT; k++)
-        if (span_eq(all[s->suspects[k].container].pod_uid,
-                    all[s->suspects[i].container].pod_uid))
+    for (size_t k = 0; k < i && o->suspects[i].most == OVERUSE_EVICT; k++)
+        if (span_eq(o->suspects[k].c->pod_uid, o->suspects[i].c->pod_uid))
             return true;
     return false;
 }
 
-static void act_on_card(struct step *s, size_t card)
+static void act_on_card(struct overuse *o, size_t card)
 {
-    const struct overuse_settings *settings = &s->o->settings;
-    int64_t lacking = lacking_mib_of(s->u, card);
+    const struct overuse_settings *settings = &o->settings;
+    int64_t lacking = lacking_mib_of(o->u, card);
     bool hurts = lacking > 0 || settings->always;
-    for (size_t i = 0; i < s->n_suspects; i++) {
-        const struct usage_container *c = &s->u->containers[s->suspects[i].container];
+    for (size_t i = 0; i < o->n_suspects; i++) {
+        const struct usage_container *c = o->suspects[i].c;
         if (hurts || c->unlimited_mib || c->enforced_by & SCV_ISOLATION_MPS)
-            act(s, OVERUSE_REPORT, &s->suspects[i], lacking);
+            act(o, OVERUSE_REPORT, &o->suspects[i], lacking);
     }
-    qsort(s->suspects, s->n_suspects, sizeof *s->suspects, by_order);
+    qsort(o->suspects, o->n_suspects, sizeof *o->suspects, by_order);
     int64_t left = lacking > 0 ? lacking : 0;
-    for (size_t i = 0; i < s->n_suspects && (left > 0 || settings->always); i++) {
-        if (s->suspects[i].most == OVERUSE_REPORT || pod_was_counted(s, i))
+    for (size_t i = 0; i < o->n_suspects && (left > 0 || settings->always); i++) {
+        if (o->suspects[i].most == OVERUSE_REPORT || pod_was_counted(o, i))
             continue;
-        if (!s->suspects[i].pending)
-            act(s, s->suspects[i].most, &s->suspects[i], lacking);
-        if (is_pending(s, &s->suspects[i]))
-            left -= s->suspects[i].frees_mib;
+        if (!o->suspects[i].pending)
+            act(o, o->suspects[i].most, &o->suspects[i], lacking);
+        if (is_pending(o, &o->suspects[i]))
+            left -= o->suspects[i].frees_mib;
     }
 }
 
-static void judge_card(struct step *s, size_t card)
+static void judge_card(struct overuse *o, size_t card)
 {
-    const struct overuse_settings *settings = &s->o->settings;
-    s->n_suspects = 0;
-    for (size_t i = 0; i < s->u->n_containers; i++) {
-        const struct usage_container *c = &s->u->containers[i];
+    const struct overuse_settings *settings = &o->settings;
+    o->n_suspects = 0;
+    for (size_t i = 0; i < o->u->n_containers; i++) {
+        const struct usage_container *c = &o->u->containers[i];
         struct excess excess;
-        if (c->card != card || !is_over(s, i, &excess))
+        if (c->card != card || !is_over(o, i, &excess))
             continue;
-        const struct over *over = note_over(s, i, &excess);
-        if (over->sum_ms < settings->grace_ms || s->u->promised_ms <= over->since_ms)
+        const struct over *over = note_over(o, i, &excess);
+        if (over->sum_ms < settings->grace_ms || o->u->promised_ms <= over->since_ms)
             continue;
-        struct suspect *suspect = &s->suspects[s->n_suspects++];
-        *suspect = (struct suspect){.container = i,
+        struct suspect *suspect = &o->suspects[o->n_suspects++];
+        *suspect = (struct suspect){.c = c,
                                     .most = settings->most,
                                     .over_ms = over->over_ms,
                                     .beyond_mib = excess_of(c) > c->unlimited_mib
@@ -554,23 +526,38 @@ static void judge_card(struct step *s, size_t card)
             suspect->most = (enum overuse_type)(settings->unpromised - 1);
         if (suspect->most == OVERUSE_EVICT)
             suspect->frees_mib = excess.held;
-        suspect->pending = is_pending(s, suspect);
+        suspect->pending = is_pending(o, suspect);
     }
-    drain_others(s, card);
-    if (s->n_suspects)
-        act_on_card(s, card);
+    drain_others(o, card);
+    if (o->n_suspects)
+        act_on_card(o, card);
 }
 
 void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
                   struct overuse_actions *actions)
 {
-    struct step s = {.o = o, .u = u, .now_ms = now_ms, .actions = actions};
-    expire_limits(o, now_ms);
+    o->u = u;
+    o->now_ms = now_ms;
+    o->actions = actions;
+    /* Drops the limits that have passed. Rejections are remembered for one more limit. After a
+     * clock that went back, a limit lasts once more at most. */
+    for (size_t i = 0; i < o->n_limits;) {
+        struct limit *l = &o->limits[i];
+        if (l->until_ms - now_ms > l->again_ms)
+            l->until_ms = now_ms + l->again_ms;
+        int64_t keep_ms = l->rejections ? l->again_ms : 0;
+        if (now_ms < l->until_ms || now_ms - l->until_ms < keep_ms) {
+            i++;
+            continue;
+        }
+        free(l->key);
+        *l = o->limits[--o->n_limits];
+    }
     if (now_ms < u->taken_ms || now_ms - u->taken_ms > OVERUSE_MAX_AGE_MS)
         return;
-    s.suspects = xcalloc(u->n_containers + 1, sizeof *s.suspects);
+    o->suspects = xcalloc(u->n_containers + 1, sizeof *o->suspects);
     for (size_t card = 0; card < u->n_cards; card++)
         if (u->cards[card].processes_known)
-            judge_card(&s, card);
-    free(s.suspects);
+            judge_card(o, card);
+    free(o->suspects);
 }

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "domain/dialect.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 
@@ -25,11 +26,13 @@ static struct promise_share *copy_shares(struct pod_allocation *alloc,
 /* One entry per resource in the container's limits, `apps` or the others: init containers come
  * first in the order of admission. A pod with several resources is invalid, but the kubelet
  * requests them nevertheless. */
-static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps)
+static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps,
+                           bool dialect)
 {
     for (size_t i = 0; i < IDS_CARD_RESOURCES * pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i / IDS_CARD_RESOURCES];
-        const struct span limits[] = {c->mem, c->cards, c->slots};
+        const struct span limits[] = {c->mem, c->cards, c->slots,
+                                      dialect ? c->devices : (struct span){0}};
         enum ids_resource resource = (enum ids_resource)(i % IDS_CARD_RESOURCES);
         struct span limit = limits[resource];
         struct pod_allocation_container to = {.name = arena_copy(&alloc->arena, c->name),
@@ -204,10 +207,80 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
                                " differ in the memory of a card");
             return;
         }
-    request_settle(r, promise->card_mib);
+    request_settle(r, promise->card_mib, 0);
     ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
                     alloc->n_containers)
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);
+}
+
+/* Percent of the compute of each card, as the containers' limits say by the defaults of HAMi. */
+static void read_cores(struct pod_allocation *alloc, const struct pod *pod)
+{
+    cleanup_arena struct arena a = {0};
+    struct dialect_pod words = {0};
+    struct jread j;
+    jread_init(&j, pod->object.p, pod->object.n);
+    dialect_read(&j, &a, &dialect_hami, &words);
+    if (jread_finish(&j, NULL) || dialect_request(&words, NULL))
+        return;
+    for (const struct dialect_container *of = words.containers; of; of = of->next)
+        ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                        alloc->n_containers)
+    if (span_eq(c->name, of->name))
+        c->core = (int64_t)of->cores * c->amount;
+}
+
+/* In a dialect each container has its own part, the same of each card, by the record of the Binding, as
+ * the defaults of the limits are the extender's. The record has no plain init containers: they run
+ * before, and can have what the sidecars leave of the promise. */
+static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
+                          const struct promise *promise)
+{
+    const int64_t mib =
+        promise->whole ? promise->shares[0].card_units : promise->card_mib;
+    int64_t running = 0, left = mib;
+    bool good = mib > 0;
+    ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                    alloc->n_containers)
+    {
+        cleanup_arena struct arena a = {0};
+        struct promise part;
+        good &= c->amount == (int64_t)promise->n;
+        if (c->role == CONTAINER_INIT)
+            continue;
+        good &= promise_of_container(pod, c->index, &a, &part) && part.n == promise->n;
+        for (size_t k = 0; good && k < part.n; k++)
+            good =
+                part.shares[k].units > 0 && part.shares[k].units == part.shares[0].units;
+        if (!good)
+            break;
+        give_cards(alloc, c, alloc->cards, alloc->n_cards, part.shares[0].units);
+        running += part.shares[0].units;
+        left -= c->role == CONTAINER_SIDECAR ? part.shares[0].units : 0;
+    }
+    good = good && running <= mib;
+    ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                    alloc->n_containers)
+    {
+        if (!good)
+            c->n_shares = 0;
+        else if (c->role == CONTAINER_INIT)
+            give_cards(alloc, c, alloc->cards, left > 0 ? alloc->n_cards : 0, left);
+    }
+    if (!good) {
+        set_invalid(alloc, "the annotations " KEY_ALLOCATION " and " KEY_CARD_MEMORY
+                           " do not say what each container has of the cards that it "
+                           "requests as " KEY_NVIDIA_GPU);
+        return;
+    }
+    alloc->request = (struct request){
+        .kind = promise->whole ? REQUEST_CARDS : REQUEST_MEMORY,
+        .cards = (uint32_t)promise->n,
+        .slots = alloc->request.slots,
+        .mib_per_card = mib,
+        .units = promise->whole ? 0 : mib * (int64_t)promise->n,
+    };
+    read_cores(alloc, pod);
 }
 
 static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
@@ -229,6 +302,10 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     if (invalid)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;
+    if (alloc->request.slots && alloc->request.kind == REQUEST_DEVICES) {
+        share_dialect(alloc, pod, &promise);
+        return;
+    }
     if (alloc->request.slots) {
         share_slots(alloc, &promise);
         return;
@@ -245,7 +322,8 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     share_out(alloc, annotated);
 }
 
-struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib)
+struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib,
+                                          bool dialect)
 {
     struct pod_allocation *alloc = xcalloc(1, sizeof *alloc);
     struct arena *a = &alloc->arena;
@@ -263,13 +341,15 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->assigned = span_eq(pod->assigned, SPAN("true"));
     alloc->containers = arena_zalloc(a, IDS_CARD_RESOURCES * pod->n_containers *
                                             sizeof *alloc->containers);
-    add_containers(alloc, pod, false);
-    add_containers(alloc, pod, true);
+    add_containers(alloc, pod, false, dialect);
+    add_containers(alloc, pod, true, dialect);
     alloc->promise = POD_ALLOCATION_UNPROMISED;
     if (request_of(pod, &rules, a, &alloc->request, &err)) {
         alloc->promise = POD_ALLOCATION_INVALID;
         alloc->why_not = arena_copy(a, span_of(err.msg));
     }
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        alloc->request.slots += alloc->containers[i].resource == IDS_DIALECT;
     read_promise(alloc, pod, unit_mib);
     return alloc;
 }

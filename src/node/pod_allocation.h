@@ -35,14 +35,14 @@ struct pod_allocation_container {
 static inline int64_t pod_allocation_slot_mib(const struct pod_allocation_container *c,
                                               int64_t otherwise)
 {
-    return c->resource == IDS_SHARE && c->n_shares ? c->shares[0].units : otherwise;
+    return ids_are_slots(c->resource) && c->n_shares ? c->shares[0].units : otherwise;
 }
 
 /* How many ids of the card the share is. */
 static inline int64_t pod_allocation_ids(const struct pod_allocation_container *c,
                                          const struct promise_share *share)
 {
-    return c->resource == IDS_SHARE ? 1 : share->units;
+    return ids_are_slots(c->resource) ? 1 : share->units;
 }
 
 /* MiB of the memory of the card that the share is; not of a whole card. */
@@ -50,7 +50,7 @@ static inline int64_t pod_allocation_mib(const struct pod_allocation_container *
                                          const struct promise_share *share,
                                          int64_t unit_mib)
 {
-    return share->units * (c->resource == IDS_SHARE ? 1 : unit_mib);
+    return share->units * (ids_are_slots(c->resource) ? 1 : unit_mib);
 }
 
 enum pod_allocation_promise {
@@ -83,8 +83,9 @@ struct pod_allocation {
     size_t n_containers;
 };
 
-/* New. `unit_mib` is the unit of gpu-mem. */
-struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib);
+/* New. `unit_mib` is the unit of gpu-mem. `dialect`: nvidia.com/gpu is HAMi's on this node. */
+struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib,
+                                          bool dialect);
 void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */
 /* Assigns the pod these cards as if they were promised; they are copied. For memory each
  * card holds an equal part. */

@@ -79,13 +79,15 @@ static void allocated_ids(const struct allocation *al, struct arena *a,
     *e = (struct podresources_entry){
         al->ns, al->name, al->container, span_of(ids_resource_name(al->resource)),
         ids,    0,        al->slot_mib};
+    for (; e->n_ids < al->n_others; e->n_ids++)
+        ids[e->n_ids] = arena_copy(a, al->others[e->n_ids]);
     ARRAY_EACH_ITEM(const struct allocation_card, card, al->cards, al->n_cards)
     {
         struct ids_id id = {ids_tag_of(card->uuid), -1};
         for (size_t i = 0; i < card->n_units || (i == 0 && !card->n_units); i++) {
             cleanup_buf struct buf text = {0};
             id.unit = card->n_units ? (int64_t)card->units[i] : -1;
-            (al->resource == IDS_SHARE ? ids_write_slot : ids_write)(&text, &id);
+            ids_write(&text, al->resource, &id);
             ids[e->n_ids++] = arena_copy(a, buf_span(&text));
         }
     }

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <regex.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -32,11 +33,6 @@ enum {
 
 /* The kernel's mark of a file or cgroup that is no more. */
 static const struct span deleted = SPAN(" (deleted)");
-
-static bool ends(struct span s, struct span suffix)
-{
-    return s.n >= suffix.n && !memcmp(s.p + s.n - suffix.n, suffix.p, suffix.n);
-}
 
 /* -- the container of a cgroup -- */
 
@@ -74,7 +70,7 @@ static struct span id_of(struct span path, const regmatch_t *m)
 static struct usage_place read_path(const regex_t *re, struct span path, struct arena *a)
 {
     struct usage_place p = {.kind = USAGE_OUTSIDE};
-    if (ends(path, deleted)) /* cgroup v2: the process outlived it */
+    if (span_ends(path, deleted)) /* cgroup v2: the process outlived it */
         path.n -= deleted.n;
     regmatch_t m[GROUPS] = {{.rm_eo = (regoff_t)path.n}};
     if (!span_starts(path, SPAN("/")))
@@ -136,7 +132,7 @@ static const struct span log_suffix = SPAN(".log");
 /* Reads the name of one link. False: it is none of a container. Borrowed from `link`. */
 static bool read_link_name(struct span link, struct usage_name *name)
 {
-    if (!ends(link, log_suffix))
+    if (!span_ends(link, log_suffix))
         return false;
     link.n -= log_suffix.n;
     *name = (struct usage_name){.pod = span_cut(&link, '_')};
@@ -185,17 +181,11 @@ static bool read_cut_link(int dir, struct span link, struct arena *a,
            !strncmp(whole, link.p, same);
 }
 
-static void close_folder(DIR **dir)
-{
-    if (*dir)
-        closedir(*dir);
-}
-
 int process_names_read(const char *host_root, struct arena *a,
                        const struct usage_name **names, size_t *n, struct err *err)
 {
     cleanup_free char *path = xasprintf("%s/" PROCESS_NAMES_FOLDER, host_root);
-    __attribute__((cleanup(close_folder))) DIR *dir = opendir(path);
+    cleanup_folder DIR *dir = opendir(path);
     cleanup_free struct usage_name *list = NULL;
     size_t cap = 0;
     struct dirent *entry;
@@ -223,7 +213,7 @@ int process_names_read(const char *host_root, struct arena *a,
 /* What /proc/PID/stat has. */
 struct stat_line {
     uint64_t started;
-    struct span name; /* comm */
+    char name[64]; /* comm, which the kernel cuts */
     char state;
 };
 
@@ -235,7 +225,7 @@ static bool read_stat(struct span stat, struct stat_line *line)
     int64_t v = 0;
     if (!first || !last || last < first)
         return false;
-    line->name = (struct span){first + 1, (size_t)(last - first - 1)};
+    snprintf(line->name, sizeof line->name, "%.*s", (int)(last - first - 1), first + 1);
     struct span rest = {last + 1, stat.n - (size_t)(last + 1 - stat.p)};
     if (!span_starts(rest, SPAN(" ")))
         return false;
@@ -249,15 +239,15 @@ static bool read_stat(struct span stat, struct stat_line *line)
     return true;
 }
 
-/* The name is in `text`. ERR_NOT_FOUND: the process has ended. */
-static int read_line(const char *host_root, int64_t pid, struct buf *text,
-                     struct stat_line *line, struct err *err)
+/* ERR_NOT_FOUND: the process has ended. */
+static int read_line(const char *host_root, int64_t pid, struct stat_line *line,
+                     struct err *err)
 {
     cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/stat", host_root, pid);
-    buf_clear(text);
-    if (file_read(path, STAT_MAX, text, err))
+    cleanup_buf struct buf text = {0};
+    if (file_read(path, STAT_MAX, &text, err))
         return -1;
-    return read_stat(buf_span(text), line)
+    return read_stat(buf_span(&text), line)
                ? 0
                : err_set(err, ERR_INVALID, "%s is malformed", path);
 }
@@ -275,7 +265,7 @@ static struct usage_place read_threads(const char *host_root, const regex_t *re,
 {
     struct usage_place p = {.kind = USAGE_UNMAPPED};
     cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/task", host_root, pid);
-    __attribute__((cleanup(close_folder))) DIR *dir = opendir(path);
+    cleanup_folder DIR *dir = opendir(path);
     cleanup_buf struct buf cgroup = {0};
     struct dirent *entry;
     for (int i = 0; i < TASKS_MAX && dir && (entry = readdir(dir)); i++) {
@@ -299,7 +289,7 @@ static struct span read_executable(const char *host_root, int64_t pid, struct ar
     cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/exe", host_root, pid);
     ssize_t n = readlink(path, target, sizeof target);
     struct span name = {target, n > 0 && n < (ssize_t)sizeof target ? (size_t)n : 0};
-    if (ends(name, deleted))
+    if (span_ends(name, deleted))
         name.n -= deleted.n;
     const char *slash = name.n ? memrchr(name.p, '/', name.n) : NULL;
     if (slash)
@@ -310,14 +300,14 @@ static struct span read_executable(const char *host_root, int64_t pid, struct ar
 static void read_place(const char *host_root, const regex_t *re,
                        struct usage_place *place, struct arena *a)
 {
-    cleanup_buf struct buf text = {0}, cgroup = {0};
+    cleanup_buf struct buf cgroup = {0};
     cleanup_free char *path =
         xasprintf("%s/proc/%" PRId64 "/cgroup", host_root, place->pid.pid);
     struct stat_line before = {0}, after;
     struct err err;
-    int rc = read_line(host_root, place->pid.pid, &text, &before, &err);
+    int rc = read_line(host_root, place->pid.pid, &before, &err);
     place->pid.started = before.started;
-    place->name = arena_copy(a, before.name);
+    place->name = arena_copy(a, span_of(before.name));
     if (rc || file_read(path, CGROUP_MAX, &cgroup, &err)) {
         if (err.code == ERR_NOT_FOUND)
             place->kind = USAGE_ENDED;
@@ -327,7 +317,7 @@ static void read_place(const char *host_root, const regex_t *re,
     if (p.kind != USAGE_CONTAINER && has_exited(&before))
         p = read_threads(host_root, re, place->pid.pid, a);
     struct span executable = read_executable(host_root, place->pid.pid, a);
-    if (read_line(host_root, place->pid.pid, &text, &after, &err) ||
+    if (read_line(host_root, place->pid.pid, &after, &err) ||
         after.started != before.started)
         return; /* seen again in the next sample, or not at all */
     if (executable.n)
@@ -343,10 +333,8 @@ static void read_place(const char *host_root, const regex_t *re,
  * name is readable where the links in /proc/PID/ns are not. */
 int process_check_host(const char *host_root, struct err *err)
 {
-    cleanup_buf struct buf text = {0};
     struct stat_line line;
-    if (read_line(host_root, 2, &text, &line, NULL) == 0 &&
-        span_eq(line.name, SPAN("kthreadd")))
+    if (read_line(host_root, 2, &line, NULL) == 0 && !strcmp(line.name, "kthreadd"))
         return 0;
     return err_set(err, ERR_UNAVAILABLE,
                    "%s/proc is not that of the host: the pod needs hostPID: true",
@@ -395,7 +383,7 @@ void process_places(const char *host_root, const struct gpu_sample *s, struct ar
  * the file was read: before that, it may be of another process. */
 int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *pid)
 {
-    cleanup_buf struct buf status = {0}, text = {0};
+    cleanup_buf struct buf status = {0};
     cleanup_free char *path =
         xasprintf("%s/proc/%" PRId64 "/status", host_root, pid->pid);
     struct stat_line line;
@@ -410,8 +398,7 @@ int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *
             if (!span_i64(span_cut(&pids, '\t'), &in_namespace))
                 in_namespace = -1;
     }
-    if (read_line(host_root, pid->pid, &text, &line, NULL) ||
-        line.started != pid->started)
+    if (read_line(host_root, pid->pid, &line, NULL) || line.started != pid->started)
         return -1;
     return in_namespace;
 }
@@ -445,8 +432,7 @@ static bool is_folder(const struct dirent *entry)
  * can give it another name). In the arena. */
 static const char *find_leaf(const char *path, struct arena *a)
 {
-    __attribute__((cleanup(close_folder))) DIR *dir =
-        has_process(path) ? NULL : opendir(path);
+    cleanup_folder DIR *dir = has_process(path) ? NULL : opendir(path);
     cleanup_free char *leaf = NULL;
     struct dirent *entry;
     for (int n = 0; dir && n < CHILDREN_MAX && (entry = readdir(dir));) {
@@ -465,7 +451,7 @@ static const char *find_leaf(const char *path, struct arena *a)
 /* A container can make any cgroup in its own, so the walk ends there. */
 static void walk_cgroups(struct cgroup_walk *w, const char *path, int depth, bool in_pod)
 {
-    __attribute__((cleanup(close_folder))) DIR *dir = opendir(path);
+    cleanup_folder DIR *dir = opendir(path);
     struct dirent *entry;
     while (dir && w->folders <= CGROUPS_MAX && (entry = readdir(dir))) {
         if (!is_folder(entry) || strstr(entry->d_name, "conmon-"))
@@ -528,7 +514,6 @@ static int fail_signal(const struct usage_pid *pid, const char *call, struct err
 
 int process_kill(const struct usage_pid *pid, struct err *err)
 {
-    cleanup_buf struct buf text = {0};
     struct stat_line line;
     if (pid->pid <= 1 || pid->pid > INT_MAX || pid->pid == getpid())
         return err_set(err, ERR_INVALID, "process %lld is never killed",
@@ -537,7 +522,7 @@ int process_kill(const struct usage_pid *pid, struct err *err)
     cleanup_close int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid->pid, 0);
     if (fd < 0)
         return fail_signal(pid, "pidfd_open", err);
-    if (read_line("", pid->pid, &text, &line, NULL) || line.started != pid->started)
+    if (read_line("", pid->pid, &line, NULL) || line.started != pid->started)
         return err_set(err, ERR_NOT_FOUND, "process %lld has ended", (long long)pid->pid);
     if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0))
         return fail_signal(pid, "pidfd_send_signal", err);

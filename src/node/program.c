@@ -29,7 +29,6 @@ struct node_program {
     struct gpu *gpu;
     struct publishing *publishing; /* NULL: it only allocates */
     struct allocating *allocating; /* NULL: it only publishes */
-    struct limit_readback *limits; /* NULL: it only publishes */
     struct card_sampler *sampler;
     struct status_server *servers[2]; /* of --port and --publish-port */
     int64_t published_ms;             /* the last sample; of the sampler's thread */
@@ -72,8 +71,6 @@ static void on_sample(void *ctx, struct gpu_sample *sample, const struct err *er
     }
     if (driver_loss_step(&p->loss, now, err ? err->code : ERR_NONE))
         end_process(p, err);
-    if (p->limits && sample)
-        limit_readback_sample(p->limits, p->gpu, sample, now);
     if (p->allocating)
         allocating_sample(p->allocating, sample, err, took_ms);
     if (!p->publishing)
@@ -107,21 +104,6 @@ static int64_t interval(void *ctx, bool *reopen)
     return publish_ms < ms ? publish_ms : ms;
 }
 
-static void on_missing_limit(void *ctx, const char *pod_uid, const char *why)
-{
-    const struct node_program *p = ctx;
-    allocating_unlimited(p->allocating, pod_uid, why);
-}
-
-/* The thread that answers the kubelet runs this. */
-static void on_allocations(void *ctx, struct span state)
-{
-    struct node_program *p = ctx;
-    limit_readback_allocations(p->limits, state);
-    if (p->publishing)
-        publishing_allocations(p->publishing, state);
-}
-
 /* Status. The servers' threads run these, from before the other threads start. */
 
 static void on_checks(void *ctx, enum status_probe probe, struct status_report *report)
@@ -138,10 +120,8 @@ static void on_metrics(void *ctx, struct buf *out)
     struct node_program *p = ctx;
     if (p->publishing)
         publishing_metrics(p->publishing, out);
-    if (p->allocating) {
+    if (p->allocating)
         allocating_metrics(p->allocating, out);
-        limit_readback_metrics(p->limits, out);
-    }
     kube_client_metrics(p->client, out);
 }
 
@@ -179,28 +159,21 @@ struct node_program *node_program_start(const struct node_options *options,
                 (p->client = kube_connect(options->entry.kubeconfig,
                                           options->entry.context, err));
     if (good && options->allocates)
-        p->limits = limit_readback_new(
-            &(struct limit_readback_settings){.node = options->node_name,
-                                              .host_root = options->host_root,
-                                              .cgroup_root = options->cgroup_root,
-                                              .sets = options->set_limits,
-                                              .missing = on_missing_limit,
-                                              .ctx = p});
-    if (good && options->allocates)
         good =
-            (p->allocating = allocating_new(options, p->client, p->gpu, p->limits,
+            (p->allocating = allocating_new(options, p->client, p->gpu,
                                             allocating_interval(options), err)) != NULL;
     if (good && options->publishes)
-        p->publishing = publishing_new(options, p->client, p->limits);
+        p->publishing = publishing_new(options, p->client, p->allocating);
     if (!good || start_servers(p, err)) {
         node_program_stop(p);
         return NULL;
     }
     if (p->publishing)
-        publishing_start(p->publishing, p->allocating);
+        publishing_start(p->publishing);
     p->sampler = card_sampler_start(p->gpu, &sampler);
     if (p->allocating)
-        allocating_start(p->allocating, on_allocations, p);
+        allocating_start(p->allocating, p->publishing ? publishing_allocations : NULL,
+                         p->publishing);
     return p;
 }
 
@@ -235,7 +208,6 @@ bool node_program_stop(struct node_program *p)
     card_sampler_free(p->sampler);
     publishing_free(p->publishing);
     allocating_free(p->allocating);
-    limit_readback_free(p->limits);
     gpu_free(p->gpu);
     kube_client_free(p->client);
     free(p);
@@ -245,13 +217,28 @@ bool node_program_stop(struct node_program *p)
 int node_program_once(const struct node_options *options, struct buf *out,
                       struct err *err)
 {
+    char host[256] = "unknown";
     cleanup_gpu_sample struct gpu_sample sample = {0};
+    cleanup_arena struct arena a = {0};
     struct gpu *gpu = gpu_open(options->gpu_source, options->unified_bytes, err);
     if (!gpu)
         return -1;
     int rc = gpu_sample(gpu, &sample, err);
-    if (rc == 0)
-        publishing_write_once(options, &sample, out);
     gpu_free(gpu);
-    return rc;
+    if (rc)
+        return rc;
+    gethostname(host, sizeof host - 1);
+    struct card_inventory *inv = card_inventory_new(
+        &(struct card_inventory_settings){options->keep_lost_ms, options->health});
+    struct scv scv = {
+        .meta.name = span_of(options->node_name ? options->node_name : host),
+        .update_interval_ms = options->publisher.interval_ms,
+        .has_update_time = true,
+        .update_time = clock_wall_ns() / 1000000000,
+    };
+    card_inventory_sample(inv, clock_mono_ms(), &sample);
+    card_inventory_report(inv, &a, &scv);
+    scv_write(out, &scv);
+    card_inventory_free(inv);
+    return 0;
 }

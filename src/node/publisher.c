@@ -6,7 +6,6 @@
  */
 #include "node/publisher.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -14,6 +13,7 @@
 #include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/lease.h"
 #include "node/node_scv.h"
 
 enum {
@@ -28,8 +28,7 @@ enum {
 struct lane {
     bool busy;
     uint64_t call;
-    enum publisher_output_type type;   /* of the call in flight, or the last one */
-    enum publisher_output_type failed; /* of the last call that failed */
+    enum publisher_output_type type; /* of the call in flight, or the last one */
     int64_t sent_ms;
     int64_t due_ms;     /* the next call is not made before */
     unsigned conflicts; /* in a row */
@@ -56,10 +55,14 @@ struct written {
 };
 
 struct publisher {
+    /* of the step that runs, or of the last one */
+    struct step_time now;
+    const struct publisher_input *in;
+    struct step_outputs *out;
+
     struct publisher_settings settings;
     struct rng rng;
     uint64_t last_id;
-    int64_t stepped_ms; /* the time of the last step */
     struct lane lanes[PUBLISHER_LANES];
 
     /* the cards */
@@ -97,7 +100,7 @@ struct publisher {
     /* the Node and the Lease */
     struct buf node_uid;
     uint8_t isolation; /* of the newest sample */
-    struct buf no_isolation;
+    struct buf no_isolation, dialect;
     int64_t node_seen_ms;     /* when the last GET that found it was sent; -1: never */
     int64_t node_unknown_ms;  /* unknown since; -1: known */
     int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
@@ -107,16 +110,9 @@ struct publisher {
     bool withheld; /* the Lease is deliberately not renewed */
 };
 
-struct step {
-    struct publisher *p;
-    struct step_time now;
-    const struct publisher_input *in;
-    struct step_outputs *out;
-};
-
 /* A log line; a warning unless the code is ERR_NONE. */
-#define log_line(s, subject, code, ...)                                                  \
-    step_log((s)->out, (code) == ERR_NONE ? LOG_INFO : LOG_WARN, subject, code,          \
+#define log_line(p, subject, code, ...)                                                  \
+    step_log((p)->out, (code) == ERR_NONE ? LOG_INFO : LOG_WARN, subject, code,          \
              __VA_ARGS__)
 
 struct publisher *publisher_new(const struct publisher_settings *settings,
@@ -143,6 +139,7 @@ void publisher_free(struct publisher *p)
     buf_fini(&p->observed.version);
     buf_fini(&p->node_uid);
     buf_fini(&p->no_isolation);
+    buf_fini(&p->dialect);
     card_inventory_free(p->cards);
     usage_fini(&p->usage);
     node_scv_numbers_fini(&p->written.numbers);
@@ -167,18 +164,18 @@ static const struct {
 
 const char *const publisher_lane_names[PUBLISHER_LANES] = {"scv", "lease", "node"};
 
-static void start_call(struct step *s, enum publisher_output_type type,
+static void start_call(struct publisher *p, enum publisher_output_type type,
                        enum publisher_lane i, const struct buf *body)
 {
-    struct lane *lane = &s->p->lanes[i];
+    struct lane *lane = &p->lanes[i];
     lane->busy = true;
-    lane->call = ++s->p->last_id * PUBLISHER_LANES + i;
+    lane->call = ++p->last_id * PUBLISHER_LANES + i;
     lane->type = type;
-    lane->sent_ms = s->now.mono_ms;
-    struct publisher_output *o = step_add(s->out, sizeof *o);
+    lane->sent_ms = p->now.mono_ms;
+    struct publisher_output *o = step_add(p->out, sizeof *o);
     *o = (struct publisher_output){.type = type, .lane = i, .call = lane->call};
     if (body)
-        o->body = step_text(s->out, buf_span(body));
+        o->body = step_text(p->out, buf_span(body));
 }
 
 static enum err_code error_code(const struct publisher_input *in)
@@ -188,43 +185,42 @@ static enum err_code error_code(const struct publisher_input *in)
 
 /* Notes a failed call and schedules the retry. It is logged when the error is new, then once
  * a minute. */
-static void call_failed(struct step *s, enum publisher_lane i)
+static void call_failed(struct publisher *p, enum publisher_lane i)
 {
-    struct lane *lane = &s->p->lanes[i];
-    enum err_code code = error_code(s->in);
+    struct lane *lane = &p->lanes[i];
+    enum err_code code = error_code(p->in);
     struct err err;
-    err_set(&err, code, "cannot %s %s: %s%s", calls[lane->type].words,
-            s->p->settings.node, s->in->err ? s->in->err->msg : "",
+    err_set(&err, code, "cannot %s %s: %s%s", calls[lane->type].words, p->settings.node,
+            p->in->err ? p->in->err->msg : "",
             code == ERR_NOT_FOUND ? calls[lane->type].missing : "");
-    bool log = step_failed(&lane->failure, s->now.mono_ms, &err);
-    int64_t backoff = step_backoff(&s->p->rng, lane->failure.failures + lane->conflicts,
-                                   RETRY_MS, RETRY_MAX_MS, s->in->retry_after_ms);
-    lane->failed = lane->type;
-    lane->due_ms = s->now.mono_ms + backoff;
+    bool log = step_failed(&lane->failure, p->now.mono_ms, &err);
+    int64_t backoff = step_backoff(&p->rng, lane->failure.failures + lane->conflicts,
+                                   RETRY_MS, RETRY_MAX_MS, p->in->retry_after_ms);
+    lane->due_ms = p->now.mono_ms + backoff;
     if (log)
-        log_line(s, publisher_lane_names[i], code, "%s; retrying in %lld ms", err.msg,
+        log_line(p, publisher_lane_names[i], code, "%s; retrying in %lld ms", err.msg,
                  (long long)backoff);
 }
 
-static void call_succeeded(struct step *s, enum publisher_lane i)
+static void call_succeeded(struct publisher *p, enum publisher_lane i)
 {
-    struct lane *lane = &s->p->lanes[i];
+    struct lane *lane = &p->lanes[i];
     if (step_succeeded(&lane->failure))
-        log_line(s, publisher_lane_names[i], ERR_NONE, "can %s %s again",
-                 calls[lane->type].words, s->p->settings.node);
+        log_line(p, publisher_lane_names[i], ERR_NONE, "can %s %s again",
+                 calls[lane->type].words, p->settings.node);
     lane->conflicts = 0;
-    lane->due_ms = s->now.mono_ms;
+    lane->due_ms = p->now.mono_ms;
 }
 
 /* Logs the failure of a source, as above, and its end. */
-static void log_source(struct step *s, struct step_failure *failure, const char *subject,
-                       const char *what)
+static void log_source(struct publisher *p, struct step_failure *failure,
+                       const char *subject, const char *what)
 {
-    enum err_code code = error_code(s->in);
-    if (code != ERR_NONE && step_failed(failure, s->now.mono_ms, s->in->err))
-        log_line(s, subject, code, "%s failed: %s; retrying", what, s->in->err->msg);
+    enum err_code code = error_code(p->in);
+    if (code != ERR_NONE && step_failed(failure, p->now.mono_ms, p->in->err))
+        log_line(p, subject, code, "%s failed: %s; retrying", what, p->in->err->msg);
     if (code == ERR_NONE && step_succeeded(failure))
-        log_line(s, subject, code, "%s succeeded again", what);
+        log_line(p, subject, code, "%s succeeded again", what);
 }
 
 /* The Node owns its objects, so that the garbage collector deletes them with it. An owner of
@@ -236,18 +232,6 @@ static bool needs_owner(const struct publisher *p, struct api_owner owner)
            owner.node != hash_bytes(1, p->node_uid.p, p->node_uid.n);
 }
 
-static void write_owner(const struct publisher *p, struct jwrite *w)
-{
-    jwrite_array(w, "ownerReferences");
-    jwrite_object(w, NULL);
-    jwrite_str(w, "apiVersion", SPAN("v1"));
-    jwrite_str(w, "kind", SPAN("Node"));
-    jwrite_str(w, "name", span_of(p->settings.node));
-    jwrite_str(w, "uid", buf_span(&p->node_uid));
-    jwrite_object_end(w);
-    jwrite_array_end(w);
-}
-
 /* -- the content of the Scv -- */
 
 /* The content, with or without the slow fields and the time. */
@@ -255,7 +239,8 @@ static struct scv content(struct publisher *p, bool whole)
 {
     struct scv scv = {.has_update_time = whole,
                       .update_time = p->taken_wall_ns / 1000000000,
-                      .isolation = p->isolation};
+                      .isolation = p->isolation,
+                      .dialect = buf_span(&p->dialect)};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
@@ -285,91 +270,81 @@ static void render_scv(struct publisher *p)
 /* -- cards -- */
 
 /* Logs every card whose health changed, and renders the Scv. */
-static void show_cards(struct step *s)
+static void show_cards(struct publisher *p)
 {
     const struct card_health *h;
     const char *uuid;
     int32_t index;
-    while ((h = card_inventory_changed(s->p->cards, &index, &uuid)))
-        log_line(s, "cards", h->healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
+    while ((h = card_inventory_changed(p->cards, &index, &uuid)))
+        log_line(p, "cards", h->healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
                  (int)index, uuid,
                  h->healthy ? "Healthy again" : "Unhealthy: ", h->reason);
-    render_scv(s->p);
+    render_scv(p);
 }
 
-static void observe_sample(struct step *s)
+static void observe_sample(struct publisher *p)
 {
-    struct publisher *p = s->p;
-    log_source(s, &p->sample_failure, "cards", "sampling");
-    if (error_code(s->in) == ERR_NONE) {
+    log_source(p, &p->sample_failure, "cards", "sampling");
+    if (error_code(p->in) == ERR_NONE) {
         if (!p->sampled)
-            log_line(s, "cards", ERR_NONE, "sampled %zu cards, driver %s",
-                     s->in->sample->n_cards, s->in->sample->driver);
-        card_inventory_sample(p->cards, s->now.mono_ms, s->in->sample);
+            log_line(p, "cards", ERR_NONE, "sampled %zu cards, driver %s",
+                     p->in->sample->n_cards, p->in->sample->driver);
+        card_inventory_sample(p->cards, p->now.mono_ms, p->in->sample);
         p->has_sample = true;
     } else {
-        card_inventory_failed(p->cards, s->now.mono_ms, s->in->err->msg, false);
+        card_inventory_failed(p->cards, p->now.mono_ms, p->in->err->msg, false);
     }
     p->sampled = true;
-    p->sampled_ms = s->now.mono_ms;
-    p->taken_wall_ns = s->now.wall_ns;
-    p->isolation = s->in->isolation;
-    buf_set(&p->no_isolation, s->in->no_isolation);
-    show_cards(s);
+    p->sampled_ms = p->now.mono_ms;
+    p->taken_wall_ns = p->now.wall_ns;
+    p->isolation = p->in->isolation;
+    buf_set(&p->no_isolation, p->in->no_isolation);
+    if (p->in->dialect.p)
+        buf_set(&p->dialect, p->in->dialect);
+    show_cards(p);
 }
 
-static void observe_event(struct step *s)
+static void observe_event(struct publisher *p)
 {
-    const struct gpu_event *e = s->in->event;
+    const struct gpu_event *e = p->in->event;
     if (e->kind == GPU_EVENT_NONE)
         return;
-    if (card_inventory_event(s->p->cards, s->now.mono_ms, e)) {
-        show_cards(s);
+    if (card_inventory_event(p->cards, p->now.mono_ms, e)) {
+        show_cards(p);
     } else if (e->kind == GPU_EVENT_XID) {
-        log_line(s, "cards", ERR_NONE, "XID %lld of %s ignored: application error",
+        log_line(p, "cards", ERR_NONE, "XID %lld of %s ignored: application error",
                  (long long)e->xid, e->uuid[0] ? e->uuid : "an unknown card");
     }
 }
 
 /* -- podList and the use of containers -- */
 
-static void observe_pods(struct step *s)
+static void observe_pods(struct publisher *p)
 {
-    struct publisher *p = s->p;
-    log_source(s, &p->pods_failure, "podresources", "List");
-    if (error_code(s->in) != ERR_NONE)
+    log_source(p, &p->pods_failure, "podresources", "List");
+    if (error_code(p->in) != ERR_NONE)
         return;
-    p->pods_ms = s->in->pods->asked_ms;
+    p->pods_ms = p->in->pods->asked_ms;
     podresources_unref(p->pods);
-    p->pods = podresources_ref(s->in->pods);
+    p->pods = podresources_ref(p->in->pods);
     render_scv(p);
 }
 
-static void observe_usage(struct step *s)
-{
-    struct publisher *p = s->p;
-    log_source(s, &p->usage_failure, "usage", "measuring");
-    usage_fini(&p->usage);
-    p->usage = *s->in->usage;
-    *s->in->usage = (struct usage){0};
-}
-
 /* A driver that hangs makes all cards Unhealthy, and an old podList is dropped. */
-static void expire_samples_and_pods(struct step *s)
+static void expire_samples_and_pods(struct publisher *p)
 {
-    struct publisher *p = s->p;
     struct err err;
     if (p->sample_failure.err.code != ERR_TIMEOUT &&
-        publisher_check_driver(p, s->now, &err)) {
-        step_failed(&p->sample_failure, s->now.mono_ms, &err);
-        log_line(s, "cards", err.code, "%s; all cards are Unhealthy", err.msg);
-        card_inventory_failed(p->cards, s->now.mono_ms, "the driver does not respond",
+        publisher_check_driver(p, p->now, &err)) {
+        step_failed(&p->sample_failure, p->now.mono_ms, &err);
+        log_line(p, "cards", err.code, "%s; all cards are Unhealthy", err.msg);
+        card_inventory_failed(p->cards, p->now.mono_ms, "the driver does not respond",
                               true);
         usage_fini(&p->usage);
         p->sampled = true;
-        show_cards(s);
+        show_cards(p);
     }
-    if (p->pods && s->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
+    if (p->pods && p->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
         podresources_unref(p->pods);
         p->pods = NULL;
         render_scv(p);
@@ -388,34 +363,32 @@ static bool node_seen_since(const struct publisher *p, int64_t since_ms)
     return p->node_uid.n && p->node_seen_ms >= since_ms;
 }
 
-static void get_node_if_needed(struct step *s)
+static void get_node_if_needed(struct publisher *p)
 {
-    struct publisher *p = s->p;
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
     bool needed = !node_seen_since(p, p->observed.missing_ms) ||
                   !node_seen_since(p, p->lease_missing_ms);
-    if (needed && !lane->busy && lane->due_ms <= s->now.mono_ms)
-        start_call(s, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
+    if (needed && !lane->busy && lane->due_ms <= p->now.mono_ms)
+        start_call(p, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
 }
 
-static void observe_node(struct step *s)
+static void observe_node(struct publisher *p)
 {
-    struct publisher *p = s->p;
-    struct span uid = s->in->object ? s->in->object->meta.uid : (struct span){0};
-    if (error_code(s->in) == ERR_NONE && uid.n) {
-        call_succeeded(s, PUBLISHER_LANE_NODE);
+    struct span uid = p->in->object ? p->in->object->meta.uid : (struct span){0};
+    if (error_code(p->in) == ERR_NONE && uid.n) {
+        call_succeeded(p, PUBLISHER_LANE_NODE);
         if (p->node_uid.n && !span_eq(uid, buf_span(&p->node_uid)))
-            log_line(s, "node", ERR_NONE, "Node %s was recreated", p->settings.node);
+            log_line(p, "node", ERR_NONE, "Node %s was recreated", p->settings.node);
         buf_set(&p->node_uid, uid);
         p->node_seen_ms = p->lanes[PUBLISHER_LANE_NODE].sent_ms;
         p->node_unknown_ms = -1;
         return;
     }
     if (p->node_unknown_ms < 0)
-        p->node_unknown_ms = s->now.mono_ms;
-    if (error_code(s->in) == ERR_NOT_FOUND)
+        p->node_unknown_ms = p->now.mono_ms;
+    if (error_code(p->in) == ERR_NOT_FOUND)
         buf_clear(&p->node_uid);
-    call_failed(s, PUBLISHER_LANE_NODE);
+    call_failed(p, PUBLISHER_LANE_NODE);
 }
 
 /* -- the Scv, as observed -- */
@@ -426,18 +399,17 @@ static uint64_t hash_of(const struct api_object *o)
     return hash_bytes(h, o->message.p, o->message.n);
 }
 
-static void observe_scv(struct step *s, const struct api_object *o)
+static void observe_scv(struct publisher *p, const struct api_object *o)
 {
-    struct publisher *p = s->p;
     int64_t before = publisher_interval(p), ms = o->interval_ms;
     if (ms != p->observed.interval_ms && ms > 0 &&
         (ms < PUBLISHER_MIN_INTERVAL_MS || ms > PUBLISHER_MAX_INTERVAL_MS))
-        log_line(s, "cards", ERR_INVALID,
+        log_line(p, "cards", ERR_INVALID,
                  "spec.updateInterval: %lld is not within %d..%d; using the nearest",
                  (long long)ms, PUBLISHER_MIN_INTERVAL_MS, PUBLISHER_MAX_INTERVAL_MS);
     p->observed.interval_ms = ms;
     if (publisher_interval(p) != before)
-        log_line(s, "cards", ERR_NONE, "sampling every %lld ms",
+        log_line(p, "cards", ERR_NONE, "sampling every %lld ms",
                  (long long)publisher_interval(p));
     p->observed.missing_ms = -1;
     buf_set(&p->observed.version, o->meta.version);
@@ -454,35 +426,35 @@ static void observe_missing(struct publisher *p, int64_t since_ms)
 /* A list is the truth, also if the API server was restored and all versions are lower than
  * before. A watch event, and an item of a list that began before an answer, may be older than the
  * answer. */
-static void observe_object(struct step *s)
+static void observe_object(struct publisher *p)
 {
-    struct publisher *p = s->p;
-    const struct api_object *o = s->in->object;
+    const struct api_object *o = p->in->object;
     p->found = true;
     if (!p->is_newest &&
         object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
         return;
-    if (s->in->gone) {
+    if (p->in->gone) {
         if (p->observed.missing_ms < 0)
-            log_line(s, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
+            log_line(p, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
                      p->settings.node);
         buf_set(&p->observed.version, o->meta.version);
-        observe_missing(p, s->now.mono_ms);
+        observe_missing(p, p->now.mono_ms);
         return;
     }
-    observe_scv(s, o);
+    observe_scv(p, o);
     if (!p->observed.listed) { /* what the previous process published */
-        card_inventory_adopt(p->cards, s->now.mono_ms, &o->scv);
-        show_cards(s);
+        card_inventory_adopt(p->cards, p->now.mono_ms, &o->scv);
+        if (!p->dialect.p)
+            buf_set(&p->dialect, o->scv.dialect);
+        show_cards(p);
     }
 }
 
-static void observe_list(struct step *s)
+static void observe_list(struct publisher *p)
 {
-    struct publisher *p = s->p;
-    bool begins = s->in->type == PUBLISHER_LIST_STARTED;
+    bool begins = p->in->type == PUBLISHER_LIST_STARTED;
     if (begins) {
-        p->began_ms = s->now.mono_ms;
+        p->began_ms = p->now.mono_ms;
         p->found = false;
     } else if (p->is_newest && !p->found) {
         buf_clear(&p->observed.version);
@@ -517,9 +489,8 @@ static bool must_write(struct publisher *p, int64_t now_ms)
 }
 
 /* Creates the Scv, or patches the one that exists. A message follows the creation. */
-static void write_scv(struct step *s)
+static void write_scv(struct publisher *p)
 {
-    struct publisher *p = s->p;
     bool create = p->observed.missing_ms >= 0;
     cleanup_buf struct buf body = {0}, status = {0}, message = {0};
     struct scv scv = content(p, true);
@@ -541,8 +512,8 @@ static void write_scv(struct step *s)
             jwrite_raw(&w, KEY_MESSAGE, SPAN("null"));
         jwrite_object_end(&w);
         if (needs_owner(p, p->observed.owner)) {
-            write_owner(p, &w);
-            p->owner_tried_ms = s->now.mono_ms;
+            object_write_owner(&w, span_of(p->settings.node), buf_span(&p->node_uid));
+            p->owner_tried_ms = p->now.mono_ms;
         }
         jwrite_object_end(&w);
         node_scv_status_patch(&status, &scv);
@@ -551,54 +522,51 @@ static void write_scv(struct step *s)
     }
     node_scv_numbers_read(&p->written.numbers, &scv);
     p->written.content = create && message.n ? 0 : p->want;
-    p->written.at_ms = s->now.mono_ms;
+    p->written.at_ms = p->now.mono_ms;
     p->written.hash = 0;
-    start_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
+    start_call(p, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
 }
 
-static void observe_write(struct step *s)
+static void observe_write(struct publisher *p)
 {
-    struct publisher *p = s->p;
     struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
-    const struct api_object *o = s->in->object;
-    enum err_code code = error_code(s->in);
+    const struct api_object *o = p->in->object;
+    enum err_code code = error_code(p->in);
     bool created = lane->type == PUBLISHER_CREATE;
     if (code == ERR_NONE) {
-        call_succeeded(s, PUBLISHER_LANE_SCV);
+        call_succeeded(p, PUBLISHER_LANE_SCV);
         p->pending_since_ms = -1;
         p->published = true;
         p->is_newest = false;
         if (created)
-            log_line(s, "scv", ERR_NONE, "created Scv %s", p->settings.node);
+            log_line(p, "scv", ERR_NONE, "created Scv %s", p->settings.node);
         p->written.hash = o ? hash_of(o) : 0;
         if (o &&
             !object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
-            observe_scv(s, o);
+            observe_scv(p, o);
         return;
     }
     bool stale = code == ERR_CONFLICT || (code == ERR_NOT_FOUND && !created);
     p->written.content = 0; /* the write may have taken effect: write again */
     /* The object is newer, exists already, or was deleted: read it and write again. */
     if (stale || code == ERR_NOT_FOUND) {
-        struct publisher_output *relist = step_add(s->out, sizeof *relist);
+        struct publisher_output *relist = step_add(p->out, sizeof *relist);
         relist->type = PUBLISHER_RELIST;
         p->must_list = true;
     }
     if (!stale || lane->conflicts >= CONFLICTS) {
-        call_failed(s, PUBLISHER_LANE_SCV);
+        call_failed(p, PUBLISHER_LANE_SCV);
         return;
     }
-    lane->failed = lane->type;
     lane->conflicts++;
 }
 
 /* -- time -- */
 
-static void tick_scv(struct step *s)
+static void tick_scv(struct publisher *p)
 {
-    struct publisher *p = s->p;
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
-    int64_t now_ms = s->now.mono_ms;
+    int64_t now_ms = p->now.mono_ms;
     bool changed = !lane->busy && must_write(p, now_ms);
     if (p->observed.listed && p->sampled && !lane->busy && !changed)
         p->pending_since_ms = -1;
@@ -606,124 +574,110 @@ static void tick_scv(struct step *s)
         p->pending_since_ms = now_ms;
     if (changed && lane->due_ms <= now_ms && !p->must_list &&
         (p->observed.missing_ms < 0 || node_seen_since(p, p->observed.missing_ms)))
-        write_scv(s);
+        write_scv(p);
 }
 
 /* -- the heartbeat -- */
 
 /* Whether everything that the heartbeat vouches for works. */
-static bool may_vouch(struct step *s)
+static bool may_vouch(struct publisher *p)
 {
-    struct publisher *p = s->p;
     struct err err = {0};
-    bool vouch = publisher_check_driver(p, s->now, &err) == 0;
+    bool vouch = publisher_check_driver(p, p->now, &err) == 0;
     for (int check = PUBLISHER_CHECK_WATCH; check <= PUBLISHER_CHECK_SCV && vouch;
          check++)
-        vouch = publisher_check(p, s->now, (enum publisher_check)check, &err) == 0;
+        vouch = publisher_check(p, p->now, check, &err) == 0;
     if (vouch == p->withheld)
-        log_line(s, "lease", err.code, "heartbeat %s%s",
+        log_line(p, "lease", err.code, "heartbeat %s%s",
                  vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
     p->withheld = !vouch;
     return vouch && p->published;
 }
 
-static void send_lease_if_due(struct step *s)
+static void send_lease_if_due(struct publisher *p)
 {
-    struct publisher *p = s->p;
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
     bool create = p->lease_missing_ms >= 0;
-    if (lane->busy || lane->due_ms > s->now.mono_ms || !may_vouch(s) ||
+    if (lane->busy || lane->due_ms > p->now.mono_ms || !may_vouch(p) ||
         (create && !node_seen_since(p, p->lease_missing_ms)))
         return;
     cleanup_buf struct buf body = {0}, time = {0};
-    struct jwrite w = {.out = &body};
-    clock_format_us(&time, s->now.wall_ns / 1000);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
-    jwrite_str(&w, "kind", SPAN("Lease"));
-    jwrite_object(&w, "metadata");
-    jwrite_str(&w, "name", span_of(p->settings.node));
-    if (needs_owner(p, p->lease_owner))
-        write_owner(p, &w);
-    jwrite_object_end(&w);
-    jwrite_object(&w, "spec");
-    jwrite_str(&w, "holderIdentity", span_of(p->settings.node));
-    jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
+    clock_format_us(&time, p->now.wall_ns / 1000);
+    struct lease lease = {.meta.name = span_of(p->settings.node),
+                          .holder = span_of(p->settings.node),
+                          .duration_s = (p->settings.grace_ms + 999) / 1000,
+                          .renew_time = buf_span(&time),
+                          .transitions = -1};
     if (create)
-        jwrite_str(&w, "acquireTime", buf_span(&time));
-    jwrite_str(&w, "renewTime", buf_span(&time));
-    jwrite_object_end(&w);
-    jwrite_object_end(&w);
-    start_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
+        lease.acquire_time = buf_span(&time);
+    if (needs_owner(p, p->lease_owner))
+        lease.owner_uid = buf_span(&p->node_uid);
+    lease_write(&body, &lease);
+    start_call(p, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
                PUBLISHER_LANE_LEASE, &body);
 }
 
-static void observe_lease(struct step *s)
+static void observe_lease(struct publisher *p)
 {
-    struct publisher *p = s->p;
     struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
-    enum err_code code = error_code(s->in);
+    enum err_code code = error_code(p->in);
     bool created = lane->type == PUBLISHER_CREATE_LEASE;
     if (code == ERR_NONE) {
-        call_succeeded(s, PUBLISHER_LANE_LEASE);
+        call_succeeded(p, PUBLISHER_LANE_LEASE);
         if (created)
-            log_line(s, "lease", ERR_NONE, "created Lease " KEY_LEASE_NAMESPACE "/%s",
+            log_line(p, "lease", ERR_NONE, "created Lease " KEY_LEASE_NAMESPACE "/%s",
                      p->settings.node);
         p->lease_missing_ms = -1;
         p->renewed_ms = lane->sent_ms;
         p->renewed = true;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
-        if (s->in->object)
-            p->lease_owner = s->in->object->owner;
+        if (p->in->object)
+            p->lease_owner = p->in->object->owner;
     } else if (!created && code == ERR_NOT_FOUND) {
-        p->lease_missing_ms = s->now.mono_ms;
+        p->lease_missing_ms = p->now.mono_ms;
         p->lease_owner = (struct api_owner){0};
     } else if (created && code == ERR_CONFLICT) {
         p->lease_missing_ms = -1;    /* another client created it, */
         p->lease_owner.other = true; /* with an owner that is not known yet */
     } else {
-        call_failed(s, PUBLISHER_LANE_LEASE);
+        call_failed(p, PUBLISHER_LANE_LEASE);
     }
 }
 
 /* -- the step -- */
 
-static void observe_answer(struct step *s)
+static void observe_answer(struct publisher *p)
 {
-    static void (*const observers[])(struct step *) = {
-        [PUBLISHER_CREATE] = observe_write,
-        [PUBLISHER_PATCH] = observe_write,
-        [PUBLISHER_GET_NODE] = observe_node,
-        [PUBLISHER_CREATE_LEASE] = observe_lease,
-        [PUBLISHER_PATCH_LEASE] = observe_lease};
-    struct lane *lane = &s->p->lanes[s->in->call % PUBLISHER_LANES];
-    if (!publisher_awaits(s->p, s->in->call))
+    static void (*const observers[PUBLISHER_LANES])(struct publisher *) = {
+        [PUBLISHER_LANE_SCV] = observe_write,
+        [PUBLISHER_LANE_LEASE] = observe_lease,
+        [PUBLISHER_LANE_NODE] = observe_node};
+    const uint64_t i = p->in->call % PUBLISHER_LANES;
+    struct lane *lane = &p->lanes[i];
+    if (!publisher_awaits(p, p->in->call))
         return;
     lane->busy = false;
     lane->abandoned = 0;
-    observers[lane->type](s);
+    observers[i](p);
 }
 
 /* A call that does not return fails, and the lane goes on without it. */
-static void abandon_calls(struct step *s)
+static void abandon_calls(struct publisher *p)
 {
     for (int i = 0; i < PUBLISHER_LANES; i++) {
-        struct lane *lane = &s->p->lanes[i];
+        struct lane *lane = &p->lanes[i];
         const unsigned abandoned = lane->abandoned + 1;
         struct err err;
-        if (!lane->busy || s->now.mono_ms - lane->sent_ms <= PUBLISHER_STUCK_MS)
+        if (!lane->busy || p->now.mono_ms - lane->sent_ms <= PUBLISHER_STUCK_MS)
             continue;
         err_set(&err, ERR_TIMEOUT, "the call does not return");
-        const struct publisher_input in = {.type = PUBLISHER_ANSWER,
-                                           .call = lane->call,
-                                           .err = &err,
-                                           .retry_after_ms = -1};
-        struct step failed = {s->p, s->now, &in, s->out};
-        observe_answer(&failed);
+        const struct publisher_input in = {
+            .type = PUBLISHER_ANSWER, .call = lane->call, .err = &err};
+        p->in = &in;
+        observe_answer(p);
         lane->abandoned = abandoned;
-        struct publisher_output *o = step_add(s->out, sizeof *o);
-        *o = (struct publisher_output){.type = PUBLISHER_ABANDON,
-                                       .lane = (enum publisher_lane)i};
+        struct publisher_output *o = step_add(p->out, sizeof *o);
+        *o = (struct publisher_output){.type = PUBLISHER_ABANDON, .lane = i};
     }
 }
 
@@ -736,40 +690,44 @@ bool publisher_awaits(const struct publisher *p, uint64_t call)
 void publisher_step(struct publisher *p, struct step_time now,
                     const struct publisher_input *in, struct step_outputs *outputs)
 {
-    struct step s = {p, now, in, outputs};
     arena_reset(&p->scratch);
-    p->stepped_ms = now.mono_ms;
+    p->now = now;
+    p->in = in;
+    p->out = outputs;
     if (in->watch)
         p->watch = *in->watch;
     switch (in->type) {
     case PUBLISHER_TICK:
         break;
     case PUBLISHER_SAMPLED:
-        observe_sample(&s);
+        observe_sample(p);
         break;
     case PUBLISHER_EVENT:
-        observe_event(&s);
+        observe_event(p);
         break;
     case PUBLISHER_PODS:
-        observe_pods(&s);
+        observe_pods(p);
         break;
     case PUBLISHER_USAGE:
-        observe_usage(&s);
+        log_source(p, &p->usage_failure, "usage", "measuring");
+        usage_fini(&p->usage);
+        p->usage = *p->in->usage;
+        *p->in->usage = (struct usage){0};
         break;
     case PUBLISHER_ANSWER:
-        observe_answer(&s);
+        observe_answer(p);
         break;
     case PUBLISHER_OBJECT:
-        observe_object(&s);
+        observe_object(p);
         break;
     default:
-        observe_list(&s);
+        observe_list(p);
     }
-    abandon_calls(&s);
-    expire_samples_and_pods(&s);
-    tick_scv(&s);
-    send_lease_if_due(&s);
-    get_node_if_needed(&s);
+    abandon_calls(p);
+    expire_samples_and_pods(p);
+    tick_scv(p);
+    send_lease_if_due(p);
+    get_node_if_needed(p);
 }
 
 /* A call that was due in the last step and was not made waits for another input. */
@@ -777,7 +735,7 @@ int64_t publisher_due(const struct publisher *p)
 {
     int64_t first = INT64_MAX;
     for (int i = 0; i < PUBLISHER_LANES; i++)
-        if (!p->lanes[i].busy && p->lanes[i].due_ms > p->stepped_ms)
+        if (!p->lanes[i].busy && p->lanes[i].due_ms > p->now.mono_ms)
             step_due(&first, p->lanes[i].due_ms);
     return first;
 }

@@ -104,6 +104,8 @@ struct publisher_input {
         isolation; /* SAMPLED: what this node can enforce, for the Scv; 0: not known */
     struct span
         no_isolation; /* ... and why it cannot enforce what it must; empty: it can */
+    /* SAMPLED: the dialect of this node, for the Scv; {NULL, 0}: what the Scv has is right */
+    struct span dialect;
     const struct gpu_event *event;
     struct podresources *pods; /* the step adds a reference */
     struct usage *usage;       /* taken: left empty */
@@ -111,7 +113,7 @@ struct publisher_input {
     const struct api_object *object; /* OBJECT; ANSWER: the object, or NULL */
     uint64_t call;                   /* ANSWER */
     const struct err *err;           /* the failure; NULL or code ERR_NONE: none */
-    int64_t retry_after_ms;          /* Retry-After of the answer; -1: none */
+    int64_t retry_after_ms;          /* Retry-After of the answer; 0: none */
 };
 
 enum publisher_output_type {

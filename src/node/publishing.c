@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -75,20 +74,6 @@ static void replace_worker(struct publishing *p, enum publisher_lane i)
     p->lanes[i] = worker_start(publisher_lane_names[i], perform, p);
 }
 
-/* With the lock, so that the calls of a lane are in the order of the steps. */
-static void carry_out(struct publishing *p, const struct step_outputs *outputs)
-{
-    const struct publisher_output *o = outputs->items;
-    step_write_logs(outputs);
-    for (size_t i = 0; i < outputs->n; i++, o++)
-        if (o->type == PUBLISHER_RELIST)
-            informer_relist(p->scv);
-        else if (o->type == PUBLISHER_ABANDON)
-            replace_worker(p, o->lane);
-        else
-            worker_add(p->lanes[o->lane], copy_of(o));
-}
-
 static void take_input(struct publishing *p, struct publisher_input in)
 {
     struct step_outputs outputs = {0};
@@ -98,18 +83,19 @@ static void take_input(struct publishing *p, struct publisher_input in)
     int64_t before = publisher_due(p->publisher);
     publisher_step(p->publisher, step_now(), &in, &outputs);
     bool sooner = publisher_due(p->publisher) < before;
-    carry_out(p, &outputs);
+    /* With the lock, so that the calls of a lane are in the order of the steps. */
+    step_write_logs(&outputs);
+    STEP_EACH(struct publisher_output, o, &outputs)
+    if (o->type == PUBLISHER_RELIST)
+        informer_relist(p->scv);
+    else if (o->type == PUBLISHER_ABANDON)
+        replace_worker(p, o->lane);
+    else
+        worker_add(p->lanes[o->lane], copy_of(o));
     pthread_mutex_unlock(&p->lock);
     step_outputs_fini(&outputs);
     if (sooner)
         ticker_wake(p->ticker);
-}
-
-/* An input that is not an answer. */
-static void take_event(struct publishing *p, struct publisher_input in)
-{
-    in.retry_after_ms = -1;
-    take_input(p, in);
 }
 
 /* -- the Scv -- */
@@ -124,14 +110,14 @@ static int on_scv(void *ctx, struct jread *j, struct arena *a, bool gone,
     if (api_object_read(raw, a, &object, err))
         return -1;
     *version = object.meta.version;
-    take_event(ctx, (struct publisher_input){
+    take_input(ctx, (struct publisher_input){
                         .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
     return 0;
 }
 
 static void on_scv_listed(void *ctx, bool complete)
 {
-    take_event(ctx, (struct publisher_input){.type = complete ? PUBLISHER_LIST_ENDED
+    take_input(ctx, (struct publisher_input){.type = complete ? PUBLISHER_LIST_ENDED
                                                               : PUBLISHER_LIST_STARTED});
 }
 
@@ -139,7 +125,7 @@ static void on_scv_listed(void *ctx, bool complete)
 
 static void tick(void *ctx)
 {
-    take_event(ctx, (struct publisher_input){.type = PUBLISHER_TICK});
+    take_input(ctx, (struct publisher_input){.type = PUBLISHER_TICK});
 }
 
 static int64_t due(void *ctx)
@@ -158,7 +144,7 @@ static void measure(void *ctx, void *job)
     struct publishing *p = ctx;
     cleanup_gpu_sample struct gpu_sample taken = {0};
     struct usage usage = {0};
-    cleanup_buf struct buf no_isolation = {0};
+    cleanup_buf struct buf no_isolation = {0}, dialect = {0};
     struct err err, unknown = {0};
     (void)job;
     pthread_mutex_lock(&p->sample_lock);
@@ -172,17 +158,22 @@ static void measure(void *ctx, void *job)
     ++*(failed ? &p->metrics.failed_samples : &p->metrics.samples);
     const uint8_t isolation =
         p->allocating ? allocating_isolation(p->allocating, &no_isolation) : 0;
+    const bool dialect_known =
+        !p->allocating || allocating_dialect(p->allocating, &dialect);
     usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, isolation, &usage,
                         &unknown);
     overuse_actor_take(p->overuse_actor, &usage);
     /* The use goes before the sample, so that a write which the sample causes has it. */
-    take_event(p, (struct publisher_input){
+    take_input(p, (struct publisher_input){
                       .type = PUBLISHER_USAGE, .usage = &usage, .err = &unknown});
     usage_fini(&usage);
-    take_event(p, (struct publisher_input){.type = PUBLISHER_SAMPLED,
+    take_input(p, (struct publisher_input){.type = PUBLISHER_SAMPLED,
                                            .sample = sample,
                                            .isolation = isolation,
                                            .no_isolation = buf_span(&no_isolation),
+                                           .dialect = dialect_known
+                                                          ? span_of(dialect.p ?: "")
+                                                          : (struct span){0},
                                            .err = failed ? &err : NULL});
 }
 
@@ -206,7 +197,7 @@ void publishing_sample(struct publishing *p, struct gpu_sample *sample,
 
 void publishing_event(struct publishing *p, const struct gpu_event *event)
 {
-    take_event(p, (struct publisher_input){.type = PUBLISHER_EVENT, .event = event});
+    take_input(p, (struct publisher_input){.type = PUBLISHER_EVENT, .event = event});
 }
 
 int64_t publishing_interval(struct publishing *p, bool *reopen)
@@ -223,22 +214,11 @@ static void on_pods(void *ctx, struct podresources *pods, const struct err *err)
     struct publishing *p = ctx;
     if (!err)
         usage_meter_pods(p->usage_meter, pods);
-    take_event(
+    take_input(
         p, (struct publisher_input){.type = PUBLISHER_PODS, .pods = pods, .err = err});
 }
 
 /* -- probes and metrics -- */
-
-static void add_check(struct publishing *p, enum status_probe probe,
-                      enum publisher_check check, struct status_report *report)
-{
-    struct err err = {0};
-    bool required = true;
-    int rc = probe == STATUS_READYZ
-                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
-                 : publisher_check(p->publisher, step_now(), check, &err);
-    status_report_add(report, publisher_check_name(check), rc, &err, required);
-}
 
 /* Of the thread of the pods' watch, and whether the watch works. */
 static void add_pods_check(struct publishing *p, enum status_probe probe,
@@ -270,8 +250,14 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
     pthread_mutex_lock(&p->lock);
     int rc = publisher_live(p->publisher, step_now(), &err);
     status_report_add(report, "threads", rc, &err, true);
-    for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++)
-        add_check(p, probe, (enum publisher_check)i, report);
+    for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++) {
+        const enum publisher_check check = i;
+        bool required = true;
+        rc = probe == STATUS_READYZ
+                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
+                 : publisher_check(p->publisher, step_now(), check, &err);
+        status_report_add(report, publisher_check_name(check), rc, &err, required);
+    }
     pthread_mutex_unlock(&p->lock);
     if (p->pods)
         add_pods_check(p, probe, report);
@@ -320,7 +306,7 @@ static bool polls_pods(const struct node_options *o)
 
 struct publishing *publishing_new(const struct node_options *options,
                                   struct kube_client *client,
-                                  struct limit_readback *limits)
+                                  struct allocating *allocating)
 {
     struct publishing *p = xcalloc(1, sizeof *p);
     const int64_t pods_limit_ms = 3 * options->pods_ms + 30 * 1000;
@@ -331,12 +317,14 @@ struct publishing *publishing_new(const struct node_options *options,
     p->overuse_actor = overuse_actor_start(&overuse);
     p->options = options;
     p->client = client;
+    p->allocating = allocating;
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sample_lock, NULL);
     p->ticker = ticker_new();
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
         *options->host_root ? options->host_root : "/", options->limit_dir,
-        options->unit_mib, pods_limit_ms, limits});
+        options->unit_mib, pods_limit_ms,
+        allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
     publisher.late_ms = options->late_ms;
     publisher.sampler_limit_ms = options->sampler_limit_ms;
@@ -382,21 +370,21 @@ static bool admits(void *ctx)
     return allocating_admits(p->allocating);
 }
 
-void publishing_allocations(struct publishing *p, struct span state)
+void publishing_allocations(void *publishing, struct span state)
 {
+    struct publishing *p = publishing;
     podresources_poller_allocations(p->poller, state);
 }
 
-void publishing_start(struct publishing *p, struct allocating *allocating)
+void publishing_start(struct publishing *p)
 {
     const struct node_options *o = p->options;
     struct podresources_poller_settings poller = {.socket = o->podresources,
                                                   .interval_ms = o->pods_ms,
                                                   .node = span_of(o->node_name),
                                                   .polled = on_pods,
-                                                  .admits = allocating ? admits : NULL,
+                                                  .admits = p->allocating ? admits : NULL,
                                                   .ctx = p};
-    p->allocating = allocating;
     p->measurer = worker_start("usage", measure, p);
     informer_start(p->scv, "watch");
     if (p->pods)
@@ -444,24 +432,4 @@ void publishing_free(struct publishing *p)
     pthread_mutex_destroy(&p->sample_lock);
     pthread_mutex_destroy(&p->lock);
     free(p);
-}
-
-void publishing_write_once(const struct node_options *options,
-                           const struct gpu_sample *sample, struct buf *out)
-{
-    char host[256] = "unknown";
-    cleanup_arena struct arena a = {0};
-    gethostname(host, sizeof host - 1);
-    struct card_inventory *inv = card_inventory_new(
-        &(struct card_inventory_settings){options->keep_lost_ms, options->health});
-    struct scv scv = {
-        .meta.name = span_of(options->node_name ? options->node_name : host),
-        .update_interval_ms = options->publisher.interval_ms,
-        .has_update_time = true,
-        .update_time = clock_wall_ns() / 1000000000,
-    };
-    card_inventory_sample(inv, clock_mono_ms(), sample);
-    card_inventory_report(inv, &a, &scv);
-    scv_write(out, &scv);
-    card_inventory_free(inv);
 }

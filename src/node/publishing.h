@@ -2,7 +2,6 @@
 #pragma once
 
 #include "node/allocating.h"
-#include "node/limit_readback.h"
 
 /*
  * Publishing: the threads around the publisher (node/publisher.h), which write the Scv and
@@ -15,15 +14,14 @@
 struct publishing;
 
 /* New; can be asked for checks and metrics at once. Only the threads of calls run. All are
- * borrowed. `limits` NULL: nothing is read back. */
+ * borrowed. `allocating` says when an admission is under way, what the node can enforce, and the
+ * driver's limits; NULL: this process does not allocate. */
 struct publishing *publishing_new(const struct node_options *options,
                                   struct kube_client *client,
-                                  struct limit_readback *limits);
-/* `allocating`, which is borrowed, says when an admission is under way, and what the node can
- * enforce; NULL: neither. */
-void publishing_start(struct publishing *p, struct allocating *allocating);
+                                  struct allocating *allocating);
+void publishing_start(struct publishing *p);
 /* Takes the allocations of this process, in the format of the state file. From any thread. */
-void publishing_allocations(struct publishing *p, struct span state);
+void publishing_allocations(void *publishing, struct span state);
 
 /* Of the sampler's thread. Takes the sample, NULL if it failed with `err`. */
 void publishing_sample(struct publishing *p, struct gpu_sample *sample,
@@ -41,7 +39,3 @@ void publishing_metrics(struct publishing *p, struct buf *out);
  * (clock_mono_ms), and nothing may be freed. The sampler must have stopped. NULL is accepted. */
 bool publishing_stop(struct publishing *p, int64_t until_ms);
 void publishing_free(struct publishing *p); /* NULL is accepted */
-
-/* Appends the Scv that the sample makes, as JSON. */
-void publishing_write_once(const struct node_options *options,
-                           const struct gpu_sample *sample, struct buf *out);

@@ -2,8 +2,6 @@
 
 #include "node/reconcile.h"
 
-#include <stdlib.h>
-
 #include "base/array.h"
 #include "base/mem.h"
 #include "node/device_ids.h"
@@ -16,7 +14,8 @@ enum {
 };
 
 /* Adds the ids that the kubelet shows for the container of `al`, but those of the Go plugin,
- * which do not name a card. *unknown: the last one that is of no card of this node. */
+ * which do not name a card. *unknown: the last one that is of no card of this node. Of slots, those
+ * of another plugin count as well: it served the resource before. */
 static void add_shown(const struct alloc_state *s, struct allocation *al,
                       const struct podres_pod *view, struct span *unknown)
 {
@@ -29,11 +28,14 @@ static void add_shown(const struct alloc_state *s, struct allocation *al,
                 span_eq(shown->resource, span_of(ids_resource_name(al->resource)));
             for (size_t k = 0; k < shown->n_ids && is_of; k++) {
                 struct device_id id;
-                if (ids_is_of_go_plugin(shown->ids[k]))
-                    continue;
+                struct ids_id parsed;
                 if (device_ids_read(s, al->resource, shown->ids[k], &id))
                     allocation_add(al, span_of(id.card->uuid), id.card->index, id.number);
-                else
+                else if (ids_are_slots(al->resource) &&
+                         (al->resource != IDS_DIALECT || s->cards.settings.dialect) &&
+                         !ids_read(al->resource, shown->ids[k], &parsed))
+                    allocation_add_other(al, shown->ids[k]);
+                else if (!ids_name_no_card(shown->ids[k]))
                     *unknown = shown->ids[k];
             }
         }
@@ -42,8 +44,15 @@ static void add_shown(const struct alloc_state *s, struct allocation *al,
 
 static bool is_same(const struct allocation *x, const struct allocation *y)
 {
-    if (allocation_amount(x) != allocation_amount(y))
+    if (allocation_amount(x) != allocation_amount(y) || x->n_others != y->n_others)
         return false;
+    for (size_t i = 0; i < x->n_others; i++) {
+        size_t k = 0;
+        while (k < y->n_others && !span_eq(x->others[i], y->others[k]))
+            k++;
+        if (k == y->n_others)
+            return false;
+    }
     ARRAY_EACH_ITEM(const struct allocation_card, c, x->cards, x->n_cards)
     {
         if (!allocation_holds(y, c->uuid, -1))
@@ -67,7 +76,7 @@ static bool is_shown(const struct alloc_state *s, const struct allocation *al,
         struct allocation *is = allocation_new(al->uid, al->ns, al->name, al->container,
                                                al->role, al->resource);
         add_shown(s, is, &view->pods[i], &unknown);
-        same = is->n_cards && is_same(is, al);
+        same = allocation_amount(is) && is_same(is, al);
         allocation_free(is);
     }
     return same;
@@ -93,10 +102,9 @@ static void hold_shown(struct alloc_state *s, const struct podres_pod *view)
 {
     cleanup_free char *uid = uid_of_shown(view->ns, view->name);
     struct span unknown;
-    for (size_t i = 0; i < s->allocations.n; i++)
-        if (span_eq(s->allocations.items[i]->name, view->name) &&
-            span_eq(s->allocations.items[i]->ns, view->ns))
-            return;
+    ALLOCATION_EACH(al, &s->allocations)
+    if (span_eq(al->name, view->name) && span_eq(al->ns, view->ns))
+        return;
     for (size_t i = 0; i < view->n_containers * IDS_CARD_RESOURCES; i++) {
         struct allocation *al =
             allocation_new(span_of(uid), view->ns, view->name,
@@ -104,7 +112,7 @@ static void hold_shown(struct alloc_state *s, const struct podres_pod *view)
                            (enum ids_resource)(i % IDS_CARD_RESOURCES));
         add_shown(s, al, view, &unknown);
         al->pod_deleted = true;
-        if (al->n_cards)
+        if (allocation_amount(al))
             adopt(s, al);
         else
             allocation_free(al);
@@ -151,7 +159,7 @@ static void check_held(struct alloc_state *s, const struct alloc_target *t,
                             SPAN_ARG(name), units, card->uuid);
         for (size_t k = 0; k < units && !holder; k++) {
             const struct device_id unit = {card, whole ? -1 : (int64_t)c->units[k],
-                                           al->resource == IDS_SHARE};
+                                           al->resource};
             holder = device_ids_holder(s, t, &unit);
         }
         if (!holder)
@@ -188,7 +196,7 @@ static void reconcile_container(struct alloc_state *s, const struct alloc_target
             SPAN_ARG(c->name), SPAN_ARG(unknown));
     if (known && is_same(known, al)) {
         allocation_free(al);
-    } else if (!al->n_cards || (known && too_new)) {
+    } else if (!allocation_amount(al) || (known && too_new)) {
         allocation_free(al);
         return;
     } else {
@@ -219,6 +227,7 @@ static void reconcile_container(struct alloc_state *s, const struct alloc_target
 void reconcile_view(struct alloc_state *s, const struct alloc_kubelet_view *view,
                     bool all)
 {
+    s->surveyed |= all && s->listed;
     /* Allocations of deleted pods that have left the kubelet's view. Nothing else says that a
      * static pod has gone; while one is admitted, the view has those admitted before. */
     for (size_t i = s->allocations.n; all && i-- > 0;) {
@@ -270,17 +279,21 @@ static struct local_pod *next_pod(const struct reconcile *r, const struct alloc_
 void reconcile_tick(struct reconcile *r, struct alloc_state *s, uint64_t serial)
 {
     int64_t now_ms = s->now.mono_ms, interval = s->settings.reconcile_interval_ms;
+    const bool survey = !s->surveyed && s->settings.slots, all = survey || s->no_get;
     /* Before the first card is known, no id is one of this node. */
-    if ((!interval && !s->podresources.failures) || !s->listed || !s->cards.n || r->query)
+    if ((!interval && !s->podresources.failures && !survey) || !s->listed ||
+        !s->cards.n || r->query)
         return;
     struct local_pod *p = now_ms < r->next_ms ? NULL : next_pod(r, s);
-    if (p) {
-        r->query = alloc_state_query(s, s->no_get ? NULL : p->pod);
+    if (p || (survey && now_ms >= r->next_ms)) {
+        r->query = alloc_state_query(s, all ? NULL : p->pod);
         r->serial = serial;
-        r->all = s->no_get;
-        if (!s->no_get)
+        r->all = all;
+        if (!all)
             p->reconciled_ms = now_ms;
-        r->next_ms = now_ms + (s->no_get ? interval : GET_INTERVAL_MS);
+        r->next_ms = now_ms + (survey      ? LIST_RETRY_MS
+                               : s->no_get ? interval
+                                           : GET_INTERVAL_MS);
     }
     if (now_ms < r->next_ms)
         step_due(&s->due_ms, r->next_ms);

@@ -19,7 +19,8 @@
 #include "kube/deviceplugin.h"
 
 static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
-                                                    "gpushare-share-", "gpushare-core-"};
+                                                    "gpushare-share-", "gpushare-gpu-",
+                                                    "gpushare-core-"};
 
 /* Does a process listen on the socket? Also one that is busy, or that cannot be asked: only a
  * refusal proves that it has died. */

@@ -74,7 +74,7 @@ const char *registration_missing(const struct registration *reg);
  * The kubelet's device plugin directory: the kubelet's registration socket and the
  * sockets (endpoints) of plugins. Endpoints of this plugin are named
  *
- *     gpushare-<resource>-<start>-<pid>.sock    resource: mem, count or core
+ *     gpushare-<resource>-<start>-<pid>.sock    resource: mem, count, share, gpu or core
  *
  * with the start time of the process. During a rolling update two plugins thus have
  * different sockets, and each can tell which one is newer.

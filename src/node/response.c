@@ -98,12 +98,12 @@ static const char *name_of(const struct work *w, size_t i)
 /* MiB of a unit in what the container is told: of slots, all amounts are in MiB. */
 static int64_t unit_mib(const struct work *w)
 {
-    return w->al->resource == IDS_SHARE ? 1 : w->settings->unit_mib;
+    return ids_are_slots(w->al->resource) ? 1 : w->settings->unit_mib;
 }
 
 static int64_t card_units(const struct work *w, const struct plugin_card *card)
 {
-    return w->al->resource == IDS_SHARE ? card->mib : card->units;
+    return ids_are_slots(w->al->resource) ? card->mib : card->units;
 }
 
 enum listed { NAMES, UUIDS, INDEXES, SIZES };
@@ -224,7 +224,7 @@ static int64_t pod_units(const struct work *w)
     int64_t sum = pod->request.units;
     for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
         const struct plugin_card *card = pod_allocation_card(w->node, &pod->cards[i]);
-        sum += card ? card->units : 0;
+        sum += card ? card_units(w, card) : 0;
     }
     return sum;
 }
@@ -588,31 +588,49 @@ static void add_device(struct dp_devices *list, struct span id, bool healthy)
         .id = id, .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy")};
 }
 
-int response_list(const struct cards *cards, enum ids_resource r, struct buf *out,
-                  struct err *err)
+/* Two pods of one name can have been shown with the same ids. */
+static void add_others(struct dp_devices *list, const struct allocation *al)
+{
+    for (size_t i = 0; i < al->n_others; i++) {
+        size_t k = list->n;
+        while (k > 0 && !span_eq(list->items[k - 1].id, al->others[i]))
+            k--;
+        if (k == 0)
+            add_device(list, al->others[i], true);
+    }
+}
+
+int response_list(const struct cards *cards, const struct allocation_set *allocations,
+                  enum ids_resource r, struct buf *out, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf id = {0};
-    const size_t each = r == IDS_SHARE ? (size_t)cards->settings.slots : 1;
+    const size_t each = ids_are_slots(r) ? (size_t)cards->settings.slots : 1;
     size_t n = r == IDS_CORE ? cards->most_in_use * REQUEST_CORE : 0;
     for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
         n += r == IDS_MEM ? (size_t)cards->items[i].most_units : each;
+    const size_t ours = n;
+    for (size_t i = 0; i < allocations->n; i++)
+        if (allocations->items[i]->resource == r)
+            n += allocations->items[i]->n_others;
     struct dp_devices list = {.items = arena_zalloc(&a, (n + 1) * sizeof *list.items)};
     /* Ids of compute name no card and stay healthy with an unhealthy one: an id that is
      * unhealthy while a container of another card has it makes the kubelet reject the
      * container's pod when the kubelet restarts. */
-    while (r == IDS_CORE && list.n < n)
+    while (r == IDS_CORE && list.n < ours)
         add_device(&list, span_of(arena_printf(&a, "core-%zu", list.n)), true);
-    for (size_t i = 0; i < cards->n && list.n < n; i++) {
+    for (size_t i = 0; i < cards->n && list.n < ours; i++) {
         const struct plugin_card *c = &cards->items[i];
         int64_t units = r == IDS_MEM ? c->most_units : (int64_t)each;
         for (int64_t u = 0; u < units; u++) {
             buf_clear(&id);
-            (r == IDS_SHARE ? ids_write_slot : ids_write)(
-                &id, &(struct ids_id){c->tag, r == IDS_COUNT ? -1 : u});
+            ids_write(&id, r, &(struct ids_id){c->tag, r == IDS_COUNT ? -1 : u});
             add_device(&list, arena_copy(&a, buf_span(&id)),
                        c->health.healthy && (r != IDS_MEM || u < c->units));
         }
     }
+    for (size_t i = 0; i < allocations->n && list.n < n; i++)
+        if (allocations->items[i]->resource == r)
+            add_others(&list, allocations->items[i]);
     return proto_encode(&dp_devices_type, &list, DP_MESSAGE_MAX, out, err);
 }

@@ -93,6 +93,7 @@ struct response *response_changed_limit(const struct response_settings *settings
                                         const struct cards *cards,
                                         const struct pod_allocation *pod,
                                         struct arena *a);
-/* Appends the encoded answer to ListAndWatch: the devices of a resource. */
-int response_list(const struct cards *cards, enum ids_resource r, struct buf *out,
-                  struct err *err);
+/* Appends the encoded answer to ListAndWatch: the devices of a resource. Ids of another plugin that
+ * containers have are healthy: else the kubelet rejects their pods when it restarts. */
+int response_list(const struct cards *cards, const struct allocation_set *allocations,
+                  enum ids_resource r, struct buf *out, struct err *err);

@@ -78,6 +78,8 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     default:
         *required = d->resources[check - STATUS_REGISTRATIONS].wanted;
         known = &d->resources[check - STATUS_REGISTRATIONS].err;
+        if (check - STATUS_REGISTRATIONS == IDS_DIALECT && known->code == ERR_NOT_FOUND)
+            return 0; /* as on most nodes */
         break;
     }
     return known->code == ERR_NONE ? 0 : err_set(err, known->code, "%s", known->msg);
@@ -100,15 +102,20 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
     prom_family(out, NAME("allocations_total"), PROM_COUNTER,
                 "Allocations to containers.");
     for (int r = 0; r < IDS_CARD_RESOURCES; r++)
-        prom_labelled(out, NAME("allocations_total"), "resource", ids_resource_name(r),
-                      (int64_t)d->alloc.allocated[r]);
-    prom_family(out, NAME("registered"), PROM_GAUGE,
-                "1 while the kubelet has a ListAndWatch stream open.");
-    for (int r = 0; r < IDS_RESOURCES && !hangs; r++) {
-        const enum err_code code = d->resources[r].err.code;
-        if (code != ERR_NOT_FOUND) /* switched off */
-            prom_labelled(out, NAME("registered"), "resource", ids_resource_name(r),
-                          code == ERR_NONE);
+        if (r != IDS_DIALECT || d->resources[r].err.code != ERR_NOT_FOUND)
+            prom_labelled(out, NAME("allocations_total"), "resource",
+                          ids_resource_name(r), (int64_t)d->alloc.allocated[r]);
+    for (int other = 0; other < 2; other++) {
+        const char *name = other ? NAME("other_plugin") : NAME("registered");
+        prom_family(out, name, PROM_GAUGE,
+                    other ? "1 while another device plugin serves the resource."
+                          : "1 while the kubelet has a ListAndWatch stream open.");
+        for (int r = 0; r < IDS_RESOURCES && !hangs; r++) {
+            const enum err_code code = d->resources[r].err.code;
+            if (code != ERR_NOT_FOUND) /* switched off */
+                prom_labelled(out, name, "resource", ids_resource_name(r),
+                              code == (other ? ERR_CONFLICT : ERR_NONE));
+        }
     }
     prom_family(out, NAME("rejected_requests_total"), PROM_COUNTER,
                 "Rejected GetPreferredAllocation and Allocate calls.");

@@ -83,12 +83,6 @@ static void set_incomplete(struct usage_card *card, const char *why)
         snprintf(card->incomplete, sizeof card->incomplete, "%s", why);
 }
 
-static const struct usage_place *place_of(const struct usage_input *in, int64_t pid)
-{
-    size_t at = ARRAY_LOWER_BOUND(p, in->places, in->n_places, p->pid.pid < pid);
-    return at < in->n_places && in->places[at].pid.pid == pid ? &in->places[at] : NULL;
-}
-
 /* Sets what is known of the promise of a container that uses the card: nothing, or that it
  * is an init container. Without a promise on any card, its pod may have been promised one by
  * its labels, without a device of the kubelet. The kubelet does not list an init container,
@@ -219,7 +213,10 @@ static void add_outside(struct builder *b, size_t card, const struct gpu_process
 
 static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
 {
-    const struct usage_place *place = place_of(&b->in, process->pid);
+    const struct usage_place *const places = b->in.places;
+    size_t at = ARRAY_LOWER_BOUND(p, places, b->in.n_places, p->pid.pid < process->pid);
+    const struct usage_place *place =
+        at < b->in.n_places && places[at].pid.pid == process->pid ? &places[at] : NULL;
     enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
     if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
         kind = USAGE_UNMAPPED;
@@ -233,23 +230,6 @@ static void add_process(struct builder *b, size_t card, const struct gpu_process
         add_use(b, card, process, place);
     else
         add_outside(b, card, process, place, kind == USAGE_UNMAPPED);
-}
-
-/* Adds what the driver measures of cgroups on the card: also without a process that NVML lists, and
- * without managed memory, which only the sum of the processes has. */
-static void add_measured(struct builder *b, size_t card)
-{
-    ARRAY_EACH_ITEM(const struct usage_limit, l, b->in.limits, b->in.n_limits)
-    {
-        if (l->used < 0 || !span_eq(l->uuid, b->cards[card].uuid))
-            continue;
-        struct usage_container *c =
-            container_at(b, card,
-                         &(struct usage_place){.pod_uid = l->pod_uid,
-                                               .container_id = l->container_id});
-        c->by_driver = true;
-        c->used_mib = l->used > c->used_mib ? l->used : c->used_mib;
-    }
 }
 
 static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)
@@ -284,7 +264,19 @@ static void add_cards(struct builder *b)
             set_incomplete(card, "NVML does not list its processes");
         for (size_t k = 0; k < from->n_processes; k++)
             add_process(b, u->n_cards, &from->processes[k]);
-        add_measured(b, u->n_cards);
+        /* What the driver measures of cgroups on the card: also without a process that NVML
+         * lists, and without managed memory, which only the sum of the processes has. */
+        ARRAY_EACH_ITEM(const struct usage_limit, l, b->in.limits, b->in.n_limits)
+        {
+            if (l->used < 0 || !span_eq(l->uuid, card->uuid))
+                continue;
+            struct usage_container *c =
+                container_at(b, u->n_cards,
+                             &(struct usage_place){.pod_uid = l->pod_uid,
+                                                   .container_id = l->container_id});
+            c->by_driver = true;
+            c->used_mib = l->used > c->used_mib ? l->used : c->used_mib;
+        }
         u->n_cards++;
     }
     /* The percentages of processes that share the SMs add up to more than 100 only by

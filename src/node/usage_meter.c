@@ -18,7 +18,7 @@ struct usage_meter {
     struct known_pod {
         struct pod_allocation *pod;
         bool listed; /* by the list that is under way */
-    } *pods;
+    } * pods;
     size_t n_pods, cap_pods;
 };
 
@@ -73,9 +73,13 @@ static int64_t promised_mib(const struct usage_meter *m,
                             const struct ids_card *card, int64_t total_mib)
 {
     enum ids_resource ours;
-    if (ids_resource_read(e->resource, &ours) && ours == IDS_SHARE)
+    struct ids_id id;
+    bool is_ours = ids_resource_read(e->resource, &ours);
+    if (is_ours && ours == IDS_DIALECT) /* else it is of NVIDIA's device plugin */
+        is_ours = ids_read(ours, e->ids[0], &id);
+    if (is_ours && ids_are_slots(ours))
         return within(e->slot_mib ?: promised_slot_mib(m, e) ?: -1, total_mib);
-    if (ids_resource_read(e->resource, &ours))
+    if (is_ours)
         return ours == IDS_COUNT
                    ? total_mib
                    : within((int64_t)podresources_ids_on(e, card) * m->settings.unit_mib,
@@ -87,7 +91,7 @@ static int64_t promised_mib(const struct usage_meter *m,
     return total_mib;
 }
 
-/* Ids of the Go plugin name no card: the container may have a promise on any. */
+/* Ids of the Go plugin and of HAMi's name no card: the container may have a promise on any. */
 static bool is_anywhere(const struct podresources_entry *e)
 {
     enum ids_resource ours;
@@ -97,7 +101,7 @@ static bool is_anywhere(const struct podresources_entry *e)
         struct span id = e->ids[i];
         bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-"));
         if (!(is_ours && ids_read(ours, id, &parsed)) &&
-            (!of_card || ids_is_of_go_plugin(id)))
+            (!of_card || ids_name_no_card(id)))
             return true;
     }
     return false;
@@ -139,8 +143,8 @@ static int64_t mib_beside(const struct allocation_set *set, const struct allocat
                           struct span uuid, int64_t unit_mib)
 {
     int64_t mib = 0;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
+    ALLOCATION_EACH(al, set)
+    {
         const struct allocation_card *card = allocation_card(al, uuid);
         if (card && al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid))
             mib += allocation_mib(al, card, unit_mib);
@@ -157,26 +161,24 @@ static size_t init_promises(const struct podresources *devices, int64_t unit_mib
     size_t n = 0;
     struct usage_init_promise *list =
         arena_alloc(a, (set->n * sample->n_cards + 1) * sizeof *list);
-    for (size_t i = 0; i < set->n; i++)
-        for (size_t c = 0; c < sample->n_cards; c++) {
-            const struct allocation *al = set->items[i];
-            const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
-            const struct allocation_card *part = allocation_card(al, card.uuid);
-            if (al->role != CONTAINER_INIT || !part)
-                continue;
-            int64_t total_mib = total_mib_of(&sample->cards[c]);
-            list[n++] = (struct usage_init_promise){
-                .pod_uid = al->uid,
-                .ns = al->ns,
-                .pod = al->name,
-                .container = al->container,
-                .uuid = card.uuid,
-                .mib = al->resource == IDS_COUNT
-                           ? total_mib
-                           : within(allocation_mib(al, part, unit_mib), total_mib),
-                .beside_mib =
-                    within(mib_beside(set, al, card.uuid, unit_mib), total_mib)};
-        }
+    ALLOCATION_EACH(al, set)
+    for (size_t c = 0; c < sample->n_cards; c++) {
+        const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
+        const struct allocation_card *part = allocation_card(al, card.uuid);
+        if (al->role != CONTAINER_INIT || !part)
+            continue;
+        int64_t total_mib = total_mib_of(&sample->cards[c]);
+        list[n++] = (struct usage_init_promise){
+            .pod_uid = al->uid,
+            .ns = al->ns,
+            .pod = al->name,
+            .container = al->container,
+            .uuid = card.uuid,
+            .mib = al->resource == IDS_COUNT
+                       ? total_mib
+                       : within(allocation_mib(al, part, unit_mib), total_mib),
+            .beside_mib = within(mib_beside(set, al, card.uuid, unit_mib), total_mib)};
+    }
     *inits = list;
     return n;
 }
@@ -292,10 +294,9 @@ static void find_library(const struct usage_meter *m, const struct allocation_se
 {
     struct usage_listed *list = arena_alloc(a, (set->n + 1) * sizeof *list);
     in->library = list;
-    for (size_t i = 0; i < set->n && m->settings.limit_dir; i++)
-        if (limit_dir_has(m->settings.limit_dir, set->items[i]->uid.p))
-            list[in->n_library++] = (struct usage_listed){
-                set->items[i]->ns, set->items[i]->name, set->items[i]->container};
+    ALLOCATION_EACH(al, set)
+    if (m->settings.limit_dir && limit_dir_has(m->settings.limit_dir, al->uid.p))
+        list[in->n_library++] = (struct usage_listed){al->ns, al->name, al->container};
 }
 
 void usage_meter_measure(struct usage_meter *m, int64_t now_ms,

@@ -217,7 +217,7 @@ static size_t least_of_card(const struct defrag_node *node, uint32_t c, size_t f
                             const struct request *r)
 {
     const struct card *card = &node->run.cards[c];
-    int64_t missing = request_mib(r, card->total_mib) -
+    int64_t missing = request_mib(r, card->total_mib, card->kind->kept_mib) -
                       (card->total_mib - card->withheld_mib - card->promised_mib),
             parts[SCV_MAX_CARDS];
     bool all = r->kind == REQUEST_CARDS;

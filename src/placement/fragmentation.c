@@ -71,21 +71,19 @@ static void insert(int64_t *values, uint32_t *n, int64_t x)
     (*n)++;
 }
 
-static void find_levels_and_sizes(struct frag *f, const struct request_mix *mix)
+static void find_levels_and_sizes(struct frag *f, const struct requests *mix)
 {
     f->n_levels = f->n_sizes = f->n_several = 0;
     insert(f->levels, &f->n_levels, 0);
-    for (size_t i = 0; i < mix->n; i++) {
-        const struct request_mix_shape *s = &mix->shapes[i];
-        if (s->request.kind == REQUEST_NONE)
-            continue;
+    for (size_t i = 0; i < mix->n_shapes; i++) {
+        const struct request_shape *s = &mix->shapes[i];
         insert(f->levels, &f->n_levels, s->cpu_milli);
         int64_t least =
-            s->request.mib_per_card; /* of a percentage: on the smallest kind */
-        for (uint32_t k = 0; s->request.percent && k < MIX_KINDS; k++)
+            s->request->mib_per_card; /* of a percentage: on the smallest kind */
+        for (uint32_t k = 0; s->request->percent && k < MIX_KINDS; k++)
             if (s->amounts[k] > 0 && (!least || s->amounts[k] < least))
                 least = s->amounts[k];
-        if (s->request.kind == REQUEST_MEMORY && s->request.cards == 1)
+        if (s->request->kind == REQUEST_MEMORY && s->request->cards == 1)
             insert(f->sizes, &f->n_sizes, least);
     }
 }
@@ -119,16 +117,16 @@ static inline uint32_t count_sizes(const struct frag *f, int64_t mib)
 }
 
 /* Does each shape take the same of cards of either kind? */
-static bool is_one_class(const struct request_mix *mix, uint8_t a, uint8_t b)
+static bool is_one_class(const struct requests *mix, uint8_t a, uint8_t b)
 {
     uint32_t i = 0;
-    while (i < mix->n && mix->shapes[i].amounts[a] == mix->shapes[i].amounts[b])
+    while (i < mix->n_shapes && mix->shapes[i].amounts[a] == mix->shapes[i].amounts[b])
         i++;
-    return i == mix->n;
+    return i == mix->n_shapes;
 }
 
 /* `firsts`: a kind of each class. Kinds without cards may be of any class. */
-static void find_classes(struct frag *f, const struct request_mix *mix,
+static void find_classes(struct frag *f, const struct requests *mix,
                          uint8_t firsts[MIX_KINDS])
 {
     f->n_classes = 0;
@@ -156,16 +154,16 @@ static int64_t *whole_of(const struct frag *f, uint32_t class, uint32_t level)
 }
 
 /* Stores the weight at the shape's own level and size; sum_weights adds them up. */
-static void add_shape(struct frag *f, const struct request_mix_shape *s, int64_t weight,
+static void add_shape(struct frag *f, const struct request_shape *s, int64_t weight,
                       const uint8_t *firsts)
 {
-    const bool memory = s->request.kind == REQUEST_MEMORY;
+    const bool memory = s->request->kind == REQUEST_MEMORY;
     uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1;
     f->starved[level] += weight;
-    if (s->request.cards > 1) {
+    if (s->request->cards > 1) {
         struct frag_shape *several = &f->several[f->n_several++];
         *several =
-            (struct frag_shape){memory, s->request.cards, s->cpu_milli, weight, {0}};
+            (struct frag_shape){memory, s->request->cards, s->cpu_milli, weight, {0}};
         memcpy(several->amounts, s->amounts, sizeof s->amounts);
         return;
     }
@@ -205,7 +203,7 @@ static void sum_weights(struct frag *f)
 
 /* How much scarcer the cards that a shape accepts are than cards in general, <<
  * SCARCITY_SHIFT. `free_mib`: of each class. */
-static int64_t scarcity_of(const struct frag *f, const struct request_mix_shape *s,
+static int64_t scarcity_of(const struct frag *f, const struct request_shape *s,
                            const uint8_t *firsts, const int64_t *free_mib)
 {
     int64_t all = 0, own = 0;
@@ -220,7 +218,7 @@ static int64_t scarcity_of(const struct frag *f, const struct request_mix_shape 
                                                      : SCARCITY_MAX << SCARCITY_SHIFT;
 }
 
-void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcity)
+void frag_prepare(struct frag *f, const struct requests *mix, bool by_scarcity)
 {
     uint8_t firsts[MIX_KINDS];
     int64_t total = 0, free_mib[MIX_KINDS] = {0};
@@ -233,15 +231,14 @@ void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcit
     MEM_GROW(f->tails, f->tails_cap, n);
     memset(f->tails, 0, n * sizeof *f->tails);
     memset(f->starved, 0, f->n_levels * sizeof *f->starved);
-    for (size_t i = 0; i < mix->n; i++)
+    for (size_t i = 0; i < mix->n_shapes; i++)
         total += mix->shapes[i].weight;
-    for (size_t i = 0; i < mix->n; i++) {
-        const struct request_mix_shape *s = &mix->shapes[i];
+    for (size_t i = 0; i < mix->n_shapes; i++) {
+        const struct request_shape *s = &mix->shapes[i];
         int64_t weight = (s->weight << FRAG_SHIFT) / total;
         if (by_scarcity)
             weight = weight * scarcity_of(f, s, firsts, free_mib) >> SCARCITY_SHIFT;
-        if (s->request.kind != REQUEST_NONE)
-            add_shape(f, s, weight, firsts);
+        add_shape(f, s, weight, firsts);
     }
     sum_weights(f);
 }

@@ -117,11 +117,11 @@ static bool fits_beside(const struct search *s, size_t at, struct shape *shape)
 {
     const struct ledger_node *node = s->plan->nodes[at];
     const struct seen_node *seen = &s->seen[at];
-    const struct request *r = shape->request;
+    const struct request *r = request_on(shape->request, node->dialect);
     bool fit = fits_alone(s, at, shape);
     if (fit && seen->devices && r->kind != REQUEST_DEVICES) {
         fit = false;
-    } else if (fit && seen->cards) {
+    } else if (fit && seen->cards && !request_needs_nothing(r)) {
         struct select_view view;
         select_view_cards(&view, node, seen->cards, seen->claimed);
         fit = select_cards(&view, r, SELECT_ALL_CARDS, NULL) == FIT_YES;
@@ -147,11 +147,12 @@ static void place_member(const struct search *s, size_t at, struct gang_plan_mem
     }
     select_view_cards(&view, node, seen->cards, seen->claimed);
     m->cards = 0;
-    if (m->request->kind == REQUEST_DEVICES) {
-        seen->claimed += m->request->cards;
+    const struct request *r = request_on(m->request, node->dialect);
+    if (r->kind == REQUEST_DEVICES) {
+        seen->claimed += r->cards;
         seen->devices = true;
-    } else if (select_cards(&view, m->request, SELECT_ALL_CARDS, &m->cards) == FIT_YES) {
-        select_take(&view, m->request, m->cards);
+    } else if (select_cards(&view, r, SELECT_ALL_CARDS, &m->cards) == FIT_YES) {
+        select_take(&view, r, m->cards);
     }
     const struct resources one = one_of(&m->requests);
     resources_add(&seen->taken, &one);

@@ -209,7 +209,7 @@ static bool select_for_card(struct preempt_state *state, uint32_t c, int64_t lim
     struct search s = {.items = items, .card = c};
     *choice = (struct preempt_choice){
         .pods = arena_alloc(state->arena, run->n * sizeof(void *))};
-    s.missing_mib = request_mib(state->request, card->total_mib) -
+    s.missing_mib = request_mib(state->request, card->total_mib, card->kind->kept_mib) -
                     (card->total_mib - card->withheld_mib - card->promised_mib -
                      card->reserved_mib - (card->free_mib - after->free_mib));
     for (size_t i = 0; i < run->n; i++) {
@@ -261,10 +261,11 @@ static void init_state(struct preempt_state *state, const struct preemptor *pree
                        size_t n_leaving, struct arena *a)
 {
     const struct select_pod *me = &preemptor->pod;
-    bool devices = me->request->kind == REQUEST_DEVICES;
+    const struct request *request = request_on(me->request, node->dialect);
+    bool devices = request->kind == REQUEST_DEVICES;
     size_t n_known = 0;
-    *state = (struct preempt_state){
-        .preemptor = preemptor, .request = me->request, .arena = a};
+    *state =
+        (struct preempt_state){.preemptor = preemptor, .request = request, .arena = a};
     dry_run_begin(&state->run, node, me, devices, a);
     for (size_t i = 0; i < state->run.n; i++) {
         struct dry_pod *p = &state->run.pods[i];
@@ -427,9 +428,11 @@ static void find_missing(struct preempt_state *state, int64_t *missing)
         const struct card *card = &run->cards[c];
         int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
                        (card->free_mib - run->after[c].free_mib);
-        missing[c] = state->request->kind == REQUEST_MEMORY
-                         ? request_mib(state->request, card->total_mib) - left
-                         : card->promised_mib;
+        missing[c] =
+            state->request->kind == REQUEST_MEMORY
+                ? request_mib(state->request, card->total_mib, card->kind->kept_mib) -
+                      left
+                : card->promised_mib;
         missing[c] = missing[c] < 0 ? 0 : missing[c];
     }
 }

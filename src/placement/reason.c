@@ -2,6 +2,7 @@
 #include "placement/reason.h"
 
 #include <assert.h>
+#include <inttypes.h>
 
 #include "base/mem.h"
 #include "domain/keys.h"
@@ -42,30 +43,22 @@ void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
     make_plain(out, from);
 }
 
-/* Why a node is unusable for every pod, by its state: the text before and after the name of the
- * node, or before its seconds without a heartbeat. */
-static const struct state_text {
-    const char *before, *after;
-} state_texts[] = {
-    [NODE_UNKNOWN] = {"the GPUs of this node are not known yet", NULL},
-    [NODE_SCV_MISSING] = {"the node's Scv object is missing, so its cards are unknown",
-                          NULL},
-    [NODE_SCV_DAMAGED] = {"the node's Scv object is invalid; see the extender's log",
-                          NULL},
-    [NODE_SCV_EMPTY] = {"the node's Scv object lists no cards", NULL},
-    [NODE_STALE] = {REASON_NO_HEARTBEAT, NULL},
-    [NODE_NO_GPU] = {"the node has no GPU memory (no Scv object, no capacity)", NULL},
-    [NODE_NO_COUNT] = {"the node's capacity has aliyun.com/gpu-mem but no "
-                       "aliyun.com/gpu-count",
-                       NULL},
-    [NODE_ALLOCATABLE_LOW] =
-        {"allocatable GPU memory is below capacity, and no ConfigMap "
-         "unhealthy-gpu-",
-         " names the unhealthy card"},
-    [NODE_LIST_DAMAGED] = {"ConfigMap unhealthy-gpu-",
-                           " is not a comma-separated list of card indexes"},
-    [NODE_MISSING] = {"no Node object of this name exists, only an Scv object", NULL},
-    [NODE_DAMAGED] = {"the Node object cannot be decoded", NULL},
+/* Why a node is unusable for every pod, by its state; % is the name of the node. */
+static const char *const state_texts[] = {
+    [NODE_UNKNOWN] = "the GPUs of this node are not known yet",
+    [NODE_SCV_MISSING] = "the node's Scv object is missing, so its cards are unknown",
+    [NODE_SCV_DAMAGED] = "the node's Scv object is invalid; see the extender's log",
+    [NODE_SCV_EMPTY] = "the node's Scv object lists no cards",
+    [NODE_STALE] = REASON_NO_HEARTBEAT, /* N s */
+    [NODE_NO_GPU] = "the node has no GPU memory (no Scv object, no capacity)",
+    [NODE_NO_COUNT] = "the node's capacity has aliyun.com/gpu-mem but no "
+                      "aliyun.com/gpu-count",
+    [NODE_ALLOCATABLE_LOW] = "allocatable GPU memory is below capacity, and no ConfigMap "
+                             "unhealthy-gpu-% names the unhealthy card",
+    [NODE_LIST_DAMAGED] =
+        "ConfigMap unhealthy-gpu-% is not a comma-separated list of card indexes",
+    [NODE_MISSING] = "no Node object of this name exists, only an Scv object",
+    [NODE_DAMAGED] = "the Node object cannot be decoded",
 };
 
 static void add_number(struct buf *out, const char *before, int64_t n, const char *after)
@@ -78,11 +71,11 @@ static void add_number(struct buf *out, const char *before, int64_t n, const cha
 /* Appends why the node is unusable for every pod. */
 static void add_state(struct buf *out, const struct ledger_node *node)
 {
-    const struct state_text *text = &state_texts[node->state];
-    buf_adds(out, text->before);
-    if (text->after) {
+    struct span after = span_of(state_texts[node->state]);
+    buf_add_span(out, span_cut(&after, '%'));
+    if (after.p) {
         buf_add_span(out, node->name);
-        buf_adds(out, text->after);
+        buf_add_span(out, after);
     }
     if (node->state == NODE_STALE)
         add_number(out, "", node->stale_s, " s");
@@ -95,7 +88,10 @@ static void add_state(struct buf *out, const struct ledger_node *node)
 static void add_need(struct buf *out, const struct request *r)
 {
     bool ours = r->kind == REQUEST_CARDS;
-    if (r->kind == REQUEST_MEMORY) {
+    if (r->dialect) {
+        buf_adds(out, r->kind == REQUEST_NONE ? "" : "needs ");
+        buf_add_span(out, r->words);
+    } else if (r->kind == REQUEST_MEMORY) {
         /* In words: kube-scheduler takes the message of its event as a format. */
         add_number(out, "needs ", r->percent ? r->percent : r->mib_per_card,
                    r->percent ? " percent of the memory" : " MiB");
@@ -145,75 +141,63 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
 
 /* -- The rest of the reason, by node -- */
 
-static int64_t free_of(const struct card *card)
-{
-    return card->free_mib;
-}
-
-static int64_t core_of(const struct card *card)
-{
-    return card_core_left(card);
-}
-
-static int64_t pods_of(const struct card *card)
-{
-    return card->pods;
-}
-
-static int64_t whole_of(const struct card *card)
-{
-    return card->whole;
-}
-
-static int64_t overuse_of(const struct card *card)
-{
-    return card->overuse_mib;
-}
-
-/* Reservations end within seconds: the pod is likely to fit soon. */
-static int64_t reserved_of(const struct card *card)
-{
-    return card->reserved_mib;
-}
-
-/* A list of cards: those in a state, of which an amount, unless NULL, is not 0. */
-struct card_list {
-    const char *what;
-    enum card_state state;
-    int64_t (*amount)(const struct card *);
-    bool mib; /* with the amount */
+/* The lists of cards in a reason: those promised to pods, with too few slots, and that take no pods
+ * or not all that is left. Reservations end within seconds: the pod is likely to fit soon. */
+enum card_list {
+    LIST_PROMISED,
+    LIST_SLOTS,
+    LIST_CORDONED,
+    LIST_EXCLUDED,
+    LIST_EXTERNAL = LIST_EXCLUDED + 5, /* from here on with the amount */
+    LISTS = LIST_EXTERNAL + 3,
 };
 
 static void add_cards(struct buf *out, const struct ledger_node *node,
-                      const struct card_list *list)
+                      const struct request *r, enum card_list from, enum card_list to)
 {
-    const char *before = list->what;
+    static const char *const texts[LISTS] = {
+        "; promised to pods: ",
+        "; too few free slots of " KEY_GPU_SHARE ": ",
+        "; in the Node's annotation " KEY_HAMI_CORDON ": ",
+        "; unhealthy: ",
+        "; excluded by ConfigMap: ",
+        "; allocated through nvidia.com/gpu: ",
+        "; duplicate UUID: ",
+        "; promised as whole cards: ",
+        "; used outside Kubernetes: ",
+        "; used by pods beyond their promises: ",
+        "; reserved for pods that are being bound: "};
+    int64_t amounts[SCV_MAX_CARDS][LISTS];
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state != list->state || (list->amount && !list->amount(card)))
-            continue;
-        buf_adds(out, before);
-        before = list->mib ? ", " : ",";
-        if (list->mib)
-            add_number(out, "", list->amount(card), " MiB on ");
-        add_number(out, "GPU", card->index, "");
+        const struct card *c = &node->cards[i];
+        const bool on = c->state == CARD_AVAILABLE;
+        const int64_t of_card[LISTS] = {on ? c->pods : 0,
+                                        on && c->slots_left < (int64_t)r->slots,
+                                        r->dialect && c->cordoned,
+                                        c->state == CARD_UNHEALTHY,
+                                        c->state == CARD_LISTED,
+                                        c->state == CARD_HELD,
+                                        c->state == CARD_DUPLICATE,
+                                        on && c->whole,
+                                        on ? card_external_mib(c) : 0,
+                                        on ? c->overuse_mib : 0,
+                                        on ? c->reserved_mib : 0};
+        memcpy(amounts[i], of_card, sizeof of_card);
     }
-}
-
-static void add_excluded(struct buf *out, const struct ledger_node *node)
-{
-    static const struct card_list lists[] = {
-        {"; unhealthy: ", CARD_UNHEALTHY, NULL, false},
-        {"; excluded by ConfigMap: ", CARD_LISTED, NULL, false},
-        {"; allocated through nvidia.com/gpu: ", CARD_HELD, NULL, false},
-        {"; duplicate UUID: ", CARD_DUPLICATE, NULL, false},
-        {"; promised as whole cards: ", CARD_AVAILABLE, whole_of, false},
-        {"; used outside Kubernetes: ", CARD_AVAILABLE, card_external_mib, true},
-        {"; used by pods beyond their promises: ", CARD_AVAILABLE, overuse_of, true},
-        {"; reserved for pods that are being bound: ", CARD_AVAILABLE, reserved_of, true},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        add_cards(out, node, &lists[i]);
+    for (enum card_list list = from; list < to; list++) {
+        const char *before = list == LIST_SLOTS && r->dialect
+                                 ? "; too few free slots of " KEY_NVIDIA_GPU ": "
+                                 : texts[list];
+        for (uint32_t i = 0; i < node->n_cards; i++) {
+            if (!amounts[i][list])
+                continue;
+            buf_adds(out, before);
+            before = list < LIST_EXTERNAL ? "," : ", ";
+            if (list >= LIST_EXTERNAL)
+                add_number(out, "", amounts[i][list], " MiB on ");
+            add_number(out, "GPU", node->cards[i].index, "");
+        }
+    }
 }
 
 /* The number of cards that can take their part of the request. */
@@ -286,20 +270,6 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
     make_plain(out, from);
 }
 
-/* Of the available cards that suit the request and have `least_mib` free, the one that has the
- * largest amount; NULL: none. */
-static const struct card *best_card(const struct ledger_node *node,
-                                    const struct request *r, int64_t least_mib,
-                                    int64_t (*amount)(const struct card *))
-{
-    const struct card *best = NULL;
-    for (const struct card *c = node->cards; c < node->cards + node->n_cards; c++)
-        if (c->state == CARD_AVAILABLE && select_card_suits(c, r) &&
-            c->free_mib >= least_mib && (!best || amount(c) > amount(best)))
-            best = c;
-    return best;
-}
-
 /* Is it the connections of the cards alone that the node lacks? */
 static bool lacks_links(const struct ledger_node *node, const struct request *r,
                         enum fit alone)
@@ -314,10 +284,6 @@ static void add_never(struct buf *out, const struct ledger_node *node,
 {
     bool selective = request_is_selective(r);
     int64_t largest = 0;
-    if (lacks_links(node, r, FIT_NEVER)) {
-        add_number(out, "; no ", r->cards, " such cards of the node are so connected");
-        return;
-    }
     if (node->n_cards < r->cards && !selective) {
         add_number(out, "; the node has ", node->n_cards,
                    node->n_cards == 1 ? " card" : " cards");
@@ -341,17 +307,6 @@ static void add_never(struct buf *out, const struct ledger_node *node,
                largest, " MiB");
 }
 
-static void add_free(struct buf *out, const struct ledger_node *node,
-                     const struct request *r)
-{
-    static const struct card_list promised = {"; promised to pods: ", CARD_AVAILABLE,
-                                              pods_of, false};
-    add_number(out, "; free cards: ", count_fitting(node, r), " of ");
-    buf_add_i64(out, count_on(node, r, select_card_could_fit));
-    if (r->kind == REQUEST_DEVICES)
-        add_cards(out, node, &promised);
-}
-
 /* Do pods of nvidia.com/gpu whose cards are not known yet leave too few? Unless they need all, they
  * leave one for a request of one card. */
 static bool lacks_claimed(const struct ledger_node *node, const struct request *r)
@@ -360,18 +315,30 @@ static bool lacks_claimed(const struct ledger_node *node, const struct request *
 }
 
 static void add_later(struct buf *out, const struct ledger_node *node,
-                      const struct request *r)
+                      const struct request *r, bool unlinked)
 {
-    const struct card *best = best_card(node, r, INT64_MIN, free_of);
+    const struct card *best = NULL, *idle = NULL; /* most memory; then most compute */
     bool held = false;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        held |= node->cards[i].state == CARD_HELD;
+    for (const struct card *c = node->cards; c < node->cards + node->n_cards; c++) {
+        held |= c->state == CARD_HELD;
+        if (c->state != CARD_AVAILABLE || !select_card_suits(c, r) ||
+            (r->dialect && c->cordoned))
+            continue;
+        if (!best || c->free_mib > best->free_mib)
+            best = c;
+        if (c->free_mib >= request_mib(r, c->total_mib, c->kind->kept_mib) &&
+            (!idle || card_core_left(c) > card_core_left(idle)))
+            idle = c;
+    }
     if (!best) {
         buf_adds(out, held                      ? "; no card is available"
                       : request_is_selective(r) ? "; no such card is healthy"
                                                 : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
-        add_free(out, node, r);
+        add_number(out, "; free cards: ", count_fitting(node, r), " of ");
+        buf_add_i64(out, count_on(node, r, select_card_could_fit));
+        if (r->kind == REQUEST_DEVICES)
+            add_cards(out, node, r, LIST_PROMISED, LIST_SLOTS);
     } else {
         if (r->cards > 1)
             add_number(out,
@@ -380,30 +347,23 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_number(out, MOST_FREE, best->free_mib, " of ");
         add_number(out, "", best->total_mib, " MiB on GPU");
         buf_add_i64(out, best->index);
-        const struct card *idle =
-            r->core ? best_card(node, r, request_mib(r, best->total_mib), core_of) : NULL;
-        if (idle) {
-            add_number(out, "; most free compute beside that memory: ", core_of(idle),
+        if (idle && r->core) {
+            add_number(out,
+                       "; most free compute beside that memory: ", card_core_left(idle),
                        " % on GPU");
             buf_add_i64(out, idle->index);
         }
     }
-    const char *before = "; too few free slots of " KEY_GPU_SHARE ": GPU";
-    for (uint32_t i = 0; i < node->n_cards && r->slots; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state != CARD_AVAILABLE || card->slots_left >= (int64_t)r->slots)
-            continue;
-        add_number(out, before, card->index, "");
-        before = ",GPU";
-    }
+    if (r->slots || r->dialect)
+        add_cards(out, node, r, LIST_SLOTS, LIST_EXCLUDED);
     if (best && lacks_claimed(node, r))
         add_number(out,
                    "; requested by pods whose cards are not known yet: ", node->claimed,
                    "");
-    if (lacks_links(node, r, FIT_LATER))
+    if (unlinked)
         add_number(out, "; no ", r->cards, " of them are so connected");
     if (!node->all_available)
-        add_excluded(out, node);
+        add_cards(out, node, r, LIST_EXCLUDED, LISTS);
 }
 
 static void add_isolation(struct buf *out, const struct ledger_node *node,
@@ -420,40 +380,158 @@ static void add_isolation(struct buf *out, const struct ledger_node *node,
     scv_isolation_add(out, node->isolation, ", ");
 }
 
-/* What stands between a request and a node: the first of these. The sentence and its class follow from
- * it. */
-enum obstacle {
-    OBSTACLE_NODE,
-    OBSTACLE_MODE,
-    OBSTACLE_ISOLATION,
-    OBSTACLE_NO_SCV,
-    OBSTACLE_NO_LINKS,
-    OBSTACLE_NO_COMPUTE,
-    OBSTACLE_NO_SLOTS,
-    OBSTACLE_NOMINATED,
-    OBSTACLE_NEVER,
-    OBSTACLE_LATER,
-};
+/* -- What stands between a pending pod and a node -- */
 
-/* Asked for every node that filter rejects. What is not in the node's first cache lines is read
- * last: its source only for requests that select cards. */
-static enum obstacle obstacle_of(const struct ledger_node *node, const struct request *r,
-                                 enum fit alone)
+/* The first one of the node, as far as cards decide. Asked for every node that filter rejects. What
+ * is not in the node's first cache lines is read last: its source only for requests that select
+ * cards. */
+static enum obstacle_kind obstacle_of(const struct ledger_node *node,
+                                      const struct request *r, enum fit alone)
 {
     bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
                    node->source != SOURCE_SCV;
-    return node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
+    return r->dialect && node->dialect == SCV_DIALECT_NONE ? OBSTACLE_DIALECT
+           : node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
                ? OBSTACLE_NODE
-           : !select_mode_allows(node, r)             ? OBSTACLE_MODE
-           : !select_isolation_allows(node, r)        ? OBSTACLE_ISOLATION
-           : unknown                                  ? OBSTACLE_NO_SCV
-           : r->min_link && !node->has_links          ? OBSTACLE_NO_LINKS
-           : r->core && !node->has_core               ? OBSTACLE_NO_COMPUTE
-           : r->slots && !ledger_node_offers(node, r) ? OBSTACLE_NO_SLOTS
-           : alone == FIT_YES                         ? OBSTACLE_NOMINATED
-           : alone == FIT_NEVER                       ? OBSTACLE_NEVER
-                                                      : OBSTACLE_LATER;
+           : !select_dialect_allows(node, r)           ? OBSTACLE_DIALECT
+           : !select_mode_allows(node, r)              ? OBSTACLE_MODE
+           : !select_isolation_allows(node, r)         ? OBSTACLE_ISOLATION
+           : unknown                                   ? OBSTACLE_NO_SCV
+           : r->min_link && !node->has_links           ? OBSTACLE_NO_LINKS
+           : r->core && !node->has_core && !r->dialect ? OBSTACLE_NO_COMPUTE
+           : r->slots && !ledger_node_offers(node, r)  ? OBSTACLE_NO_SLOTS
+           : alone == FIT_YES                          ? OBSTACLE_NOMINATED
+           : lacks_links(node, r, alone)               ? OBSTACLE_LINKS
+                                                       : OBSTACLE_CARDS;
 }
+
+/* The first one of the card; OBSTACLE_NONE: it can take its part of the request. */
+static struct obstacle obstacle_of_card(const struct card *card, const struct request *r)
+{
+    const int64_t mib = request_mib(r, card->total_mib, card->kind->kept_mib),
+                  least = mib > 0 ? mib : 1;
+    const bool shares = r->kind == REQUEST_MEMORY;
+    const bool taken =
+        r->kind == REQUEST_CARDS ? !card_is_free(card) : !card_is_unpromised(card);
+    const struct obstacle all[] = {
+        {card, OBSTACLE_MODEL, !select_card_suits(card, r), 0},
+        {card, OBSTACLE_SIZE, mib < r->slots ? r->slots : least,
+         mib < r->slots ? mib : card->total_mib},
+        {card, OBSTACLE_UNHEALTHY - CARD_UNHEALTHY + card->state,
+         card->state != CARD_AVAILABLE, 0},
+        {card, OBSTACLE_LISTED, r->dialect && card->cordoned, 0},
+        {card, OBSTACLE_WHOLE, card->whole, 0},
+        {card, OBSTACLE_MEMORY, shares ? least : 0, card->free_mib},
+        {card, OBSTACLE_SLOTS, r->slots, r->slots ? card->slots_left : 0},
+        {card, OBSTACLE_COMPUTE, r->core, card_core_left(card)},
+        {card, OBSTACLE_SHARED, !shares && taken ? card->total_mib : 0,
+         card->free_mib < card->total_mib ? card->free_mib : 0}, /* a promise of 0 MiB */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i].needed > all[i].there)
+            return all[i];
+    return (struct obstacle){card, OBSTACLE_NONE, 0, 0};
+}
+
+/* Of what a node can offer, 0 being unknown. */
+static int64_t left_of(int64_t offered, int64_t requested)
+{
+    return !offered ? INT64_MAX : offered > requested ? offered - requested : 0;
+}
+
+size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
+                   struct obstacle list[OBSTACLES_MAX])
+{
+    const struct request *r = request_on(ask->pod.request, node->dialect);
+    const struct resources has = ledger_node_allocatable(node),
+                           used = ledger_node_requested(node),
+                           wants = ask->requests ? *ask->requests : (struct resources){0};
+    const enum fit alone = select_fit(node, r);
+    const enum obstacle_kind first = select_fit_pod(node, &ask->pod) == FIT_YES
+                                         ? OBSTACLE_NONE
+                                         : obstacle_of(node, r, alone);
+    const bool counts = first == OBSTACLE_LINKS || first == OBSTACLE_CARDS;
+    const struct obstacle all[] = {
+        {NULL, ask->terms, ask->terms != OBSTACLE_NONE, 0},
+        {NULL, OBSTACLE_CORDON, node->cordoned && !ask->tolerates, 0},
+        {NULL, first,
+         counts ? r->cards + (lacks_claimed(node, r) ? node->claimed : 0)
+                : first != OBSTACLE_NONE,
+         !counts              ? 0
+         : alone == FIT_NEVER ? count_on(node, r, select_card_could_fit)
+                              : count_fitting(node, r)},
+        {NULL, OBSTACLE_OFFER, !r->by_label && !r->slots, ledger_node_offers(node, r)},
+        {NULL, OBSTACLE_CPU, wants.cpu_milli, left_of(has.cpu_milli, used.cpu_milli)},
+        {NULL, OBSTACLE_NODE_MEMORY, wants.memory, left_of(has.memory, used.memory)},
+        {NULL, OBSTACLE_PODS, used.pods + 1, has.pods ? has.pods : INT64_MAX},
+    };
+    size_t n = 0;
+    for (const struct obstacle *o = all; o < all + ARRAY_LEN(all); o++)
+        if (o->kind < OBSTACLE_OFFER ? o->needed : ask->requests && o->needed > o->there)
+            list[n++] = *o;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct obstacle o = obstacle_of_card(&node->cards[i], r);
+        if (o.kind)
+            list[n++] = o;
+    }
+    return n;
+}
+
+/* In the order of the enum. */
+const char *reason_word(enum obstacle_kind kind)
+{
+    static const char *const words[] = {
+        "",
+        "node-affinity",
+        "taints",
+        "cordoned",
+        "node",
+        "dialect",
+        "mode",
+        "isolation",
+        "models-unknown",
+        "links-unknown",
+        "compute-not-offered",
+        "slots-not-offered",
+        "nominated",
+        "links",
+        "cards",
+        "not-offered",
+        "cpu",
+        "node-memory",
+        "pod-slots",
+        "model",
+        "size",
+        "unhealthy",
+        "excluded",
+        "other-plugin",
+        "duplicate-uuid",
+        "whole-card",
+        "memory",
+        "slots",
+        "compute",
+        "promised",
+    };
+    _Static_assert(ARRAY_LEN(words) == OBSTACLES, "obstacle_kind");
+    return words[kind];
+}
+
+/* -- Its sentence -- */
+
+static const char *const obstacle_texts[] = {
+    [OBSTACLE_SELECTOR] =
+        "the pod's nodeSelector or required node affinity excludes the node",
+    [OBSTACLE_TAINTS] = "the pod does not tolerate the node's taints",
+    [OBSTACLE_CORDON] = "cordoned: kube-scheduler offers it only to pods that tolerate "
+                        "the taint",
+    /* After what the request needs. */
+    [OBSTACLE_NO_SCV] =
+        "; card models and clocks are unknown: the node has no Scv object",
+    [OBSTACLE_NO_LINKS] = "; what connects the node's cards is unknown",
+    [OBSTACLE_NO_COMPUTE] = "; the node's device plugin does not offer " KEY_GPU_CORE,
+    [OBSTACLE_NO_SLOTS] = "; the node's device plugin does not offer " KEY_GPU_SHARE,
+    [OBSTACLE_NOMINATED] = "; free, but reserved for pods nominated to this node",
+};
 
 void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
                          const struct ledger_node *node, enum fit alone)
@@ -463,36 +541,43 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_MEMORY] = "node label gpushare/mode=memory: no whole cards",
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
-    static const char *const texts[] = {
-        [OBSTACLE_NO_SCV] =
-            "; card models and clocks are unknown: the node has no Scv object",
-        [OBSTACLE_NO_LINKS] = "; what connects the node's cards is unknown",
-        [OBSTACLE_NO_COMPUTE] = "; the node's device plugin does not offer " KEY_GPU_CORE,
-        [OBSTACLE_NO_SLOTS] = "; the node's device plugin does not offer " KEY_GPU_SHARE,
-        [OBSTACLE_NOMINATED] = "; free, but reserved for pods nominated to this node",
-    };
-    const struct request *r = prepared->request;
+    const struct request *r = request_on(prepared->request, node->dialect);
+    if (r != prepared->request) {
+        reason_add(out, node, r, alone);
+        return;
+    }
     if (prepared->plain_n && alone == FIT_LATER && node->state == NODE_USABLE &&
         select_mode_allows(node, r) && node->all_available && node->best_index >= 0 &&
         !lacks_claimed(node, r)) {
         add_plain(out, prepared, node);
         return;
     }
-    enum obstacle obstacle = obstacle_of(node, r, alone);
-    if (obstacle > OBSTACLE_ISOLATION)
+    enum obstacle_kind first = obstacle_of(node, r, alone);
+    if (first > OBSTACLE_ISOLATION || first == OBSTACLE_DIALECT)
         buf_add(out, prepared->need, prepared->need_n);
-    if (obstacle == OBSTACLE_NODE)
+    if (first == OBSTACLE_NODE)
         add_state(out, node);
-    else if (obstacle == OBSTACLE_MODE)
+    else if (first == OBSTACLE_DIALECT)
+        buf_adds(out,
+                 r->kind == REQUEST_NONE ? ", as " KEY_NVIDIA_GPU
+                                           " is a request of HAMi on this node"
+                 : node->dialect == SCV_DIALECT_NONE
+                     ? "; this node serves no requests of HAMi: its Scv has no dialect"
+                     : "; this node's dialect is unknown to the extender");
+    else if (first == OBSTACLE_NO_SLOTS && r->dialect)
+        buf_adds(out, "; the node's device plugin does not offer " KEY_NVIDIA_GPU);
+    else if (first == OBSTACLE_MODE)
         buf_adds(out, mode_texts[node->mode]);
-    else if (obstacle == OBSTACLE_ISOLATION)
+    else if (first == OBSTACLE_ISOLATION)
         add_isolation(out, node, r);
-    else if (obstacle == OBSTACLE_NEVER)
-        add_never(out, node, r);
-    else if (obstacle == OBSTACLE_LATER)
-        add_later(out, node, r);
+    else if (first < OBSTACLE_LINKS)
+        buf_adds(out, obstacle_texts[first]);
+    else if (alone != FIT_NEVER)
+        add_later(out, node, r, first == OBSTACLE_LINKS);
+    else if (first == OBSTACLE_LINKS)
+        add_number(out, "; no ", r->cards, " such cards of the node are so connected");
     else
-        buf_adds(out, texts[obstacle]);
+        add_never(out, node, r);
 }
 
 void reason_add(struct buf *out, const struct ledger_node *node,
@@ -503,17 +588,39 @@ void reason_add(struct buf *out, const struct ledger_node *node,
     reason_add_prepared(out, &prepared, node, alone);
 }
 
-void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
-                            const struct select_pod *pod)
+void reason_write(struct buf *out, const struct ledger_node *node,
+                  const struct request *r, const struct obstacle *list, size_t n)
 {
-    bool fits = select_fit_pod(node, pod) == FIT_YES;
-    if (node->cordoned)
-        buf_adds(out, "cordoned: kube-scheduler offers it only to pods that tolerate "
-                      "the taint");
-    if (node->cordoned && !fits)
-        buf_adds(out, "; ");
-    if (!fits)
-        reason_add(out, node, pod->request, select_fit(node, pod->request));
+    for (const struct obstacle *o = list; o < list + n && !o->card; o++) {
+        buf_adds(out, o > list ? "; " : "");
+        if (o->kind <= OBSTACLE_CORDON)
+            buf_adds(out, obstacle_texts[o->kind]);
+        else if (o->kind <= OBSTACLE_CARDS)
+            reason_add(out, node, r, select_fit(node, r));
+        else if (o->kind == OBSTACLE_OFFER)
+            buf_printf(out, "lacks %s: no device plugin offers it on this node",
+                       r->kind == REQUEST_MEMORY  ? KEY_GPU_MEM
+                       : r->kind == REQUEST_CARDS ? KEY_GPU_COUNT
+                                                  : KEY_NVIDIA_GPU);
+        else if (o->kind == OBSTACLE_CPU)
+            buf_printf(out, "lacks CPU: the pod requests %.10g, free are %.10g",
+                       (double)o->needed / 1000, (double)o->there / 1000);
+        else if (o->kind == OBSTACLE_NODE_MEMORY)
+            buf_printf(out,
+                       "lacks node memory: the pod requests %" PRId64
+                       " MiB, free are %" PRId64 " MiB",
+                       (o->needed >> 20) + (o->needed % (1 << 20) != 0), o->there >> 20);
+        else
+            buf_printf(out, "no pod slot is free: %" PRId64 " of %" PRId64 " are taken",
+                       o->needed - 1, o->there);
+    }
+}
+
+void reason_add_unusable(struct buf *out, const struct ledger_node *node)
+{
+    const struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
+    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
+        reason_add(out, node, &any, FIT_LATER);
 }
 
 const char *reason_class_name(enum reason_class reason)
@@ -525,7 +632,7 @@ const char *reason_class_name(enum reason_class reason)
         [REASON_LINKS] = "links",         [REASON_MODE] = "mode",
         [REASON_NODE] = "node",           [REASON_PROMISED] = "promised",
         [REASON_GANG] = "gang",           [REASON_INVALID_REQUEST] = "invalid-request",
-        [REASON_ISOLATION] = "isolation",
+        [REASON_ISOLATION] = "isolation", [REASON_QUOTA] = "quota",
     };
     return names[reason];
 }
@@ -534,17 +641,17 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
                                   enum fit alone)
 {
     static const enum reason_class classes[] = {
-        [OBSTACLE_NODE] = REASON_NODE,           [OBSTACLE_MODE] = REASON_MODE,
-        [OBSTACLE_ISOLATION] = REASON_ISOLATION, [OBSTACLE_NO_SCV] = REASON_MODEL,
-        [OBSTACLE_NO_LINKS] = REASON_LINKS,      [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,
-        [OBSTACLE_NO_SLOTS] = REASON_SIZE,       [OBSTACLE_NOMINATED] = REASON_NOMINATED,
+        [OBSTACLE_DIALECT] = REASON_MODE,        [OBSTACLE_NODE] = REASON_NODE,
+        [OBSTACLE_MODE] = REASON_MODE,           [OBSTACLE_ISOLATION] = REASON_ISOLATION,
+        [OBSTACLE_NO_SCV] = REASON_MODEL,        [OBSTACLE_NO_LINKS] = REASON_LINKS,
+        [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,  [OBSTACLE_NO_SLOTS] = REASON_SIZE,
+        [OBSTACLE_NOMINATED] = REASON_NOMINATED, [OBSTACLE_LINKS] = REASON_LINKS,
     };
-    enum obstacle obstacle = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
-    if (obstacle < OBSTACLE_NEVER)
-        return classes[obstacle];
-    if (lacks_links(node, r, alone))
-        return REASON_LINKS;
-    if (obstacle == OBSTACLE_NEVER)
+    r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
+    enum obstacle_kind first = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
+    if (first < OBSTACLE_CARDS)
+        return classes[first];
+    if (alone == FIT_NEVER)
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
     if (node->best_index < 0)
         return REASON_UNHEALTHY;
@@ -563,7 +670,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     int64_t missing = 0;
     for (uint32_t k = 0; k < r->cards; k++) {
         /* Of the cards that suit and are not counted yet. */
-        int64_t most = 0, need = request_mib(r, node->largest_mib);
+        int64_t most = 0, need = request_mib(r, node->largest_mib, 0);
         uint64_t which = 0;
         for (uint32_t i = 0; i < node->n_cards; i++) {
             const struct card *card = &node->cards[i];
@@ -571,7 +678,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
                 !select_card_suits(card, r) || card_core_left(card) < r->core)
                 continue;
             most = card->free_mib;
-            need = request_mib(r, card->total_mib);
+            need = request_mib(r, card->total_mib, card->kind->kept_mib);
             which = UINT64_C(1) << i;
         }
         counted |= which;
@@ -582,10 +689,10 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
 
 int64_t nearest_node_shortfall(const struct ledger_node *node, const struct request *r)
 {
+    r = request_on(r, node->dialect);
     if (select_fit(node, r) == FIT_YES)
         return 0;
-    if (node->state != NODE_USABLE || !node->n_cards || !select_mode_allows(node, r) ||
-        !select_isolation_allows(node, r) || (r->core && !node->has_core))
+    if (!node->n_cards || obstacle_of(node, r, FIT_YES) != OBSTACLE_NOMINATED)
         return INT64_MAX;
     if (r->kind == REQUEST_MEMORY)
         return memory_missing(node, r);
@@ -614,8 +721,9 @@ void nearest_node_init(struct nearest_node *n, const struct select_pod *pod)
 
 void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
 {
-    enum fit fit = n->offered ? select_fit_pod(node, &n->pod)
-                              : select_fit_schedulable(node, &n->pod);
+    enum fit fit = select_fit_pod(node, &n->pod);
+    if (fit == FIT_YES && node->cordoned && !n->offered)
+        fit = FIT_LATER; /* kube-scheduler removes the node before filter */
     n->seen++;
     n->fits += fit == FIT_YES;
     int64_t missing = nearest_node_shortfall(node, n->pod.request);

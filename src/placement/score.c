@@ -27,8 +27,10 @@ static inline bool choose_cards(const struct score_run *run,
                                 const struct ledger_node *node, struct select_view *view,
                                 uint64_t *chosen)
 {
-    const struct request *r = run->pod->pod.request;
-    if (!node || r->kind == REQUEST_NONE)
+    if (!node)
+        return false;
+    const struct request *r = request_on(run->pod->pod.request, node->dialect);
+    if (r->kind == REQUEST_NONE)
         return false;
     view->node = node;
     view->rows = &node->rows;
@@ -50,8 +52,8 @@ static inline bool choose_cards(const struct score_run *run,
 static struct score_links links_of(const struct score_run *run,
                                    const struct select_view *view, uint64_t chosen)
 {
-    const struct request *r = run->pod->pod.request;
     const struct ledger_node *node = view->node;
+    const struct request *r = request_on(run->pod->pod.request, node->dialect);
     const struct links **kinds = run->scratch->kinds;
     uint8_t kind = 0;
     bool takes = r->kind != REQUEST_NONE && select_takes(node, &run->pod->pod);
@@ -78,12 +80,12 @@ static struct score_links links_of(const struct score_run *run,
 static struct score_value rate_spread(const struct score_run *run,
                                       const struct ledger_node *node)
 {
-    const struct request *r = run->pod->pod.request;
     struct select_view view;
     uint64_t chosen;
     int64_t left = 0, total = 0;
     if (!choose_cards(run, node, &view, &chosen))
         return no_fit;
+    const struct request *r = request_on(run->pod->pod.request, node->dialect);
     const struct card *cards = view.rows ? node->cards : view.cards;
     struct score_links links = links_of(run, &view, chosen);
     if (r->kind != REQUEST_MEMORY) {
@@ -96,7 +98,7 @@ static struct score_value rate_spread(const struct score_run *run,
     }
     for (; r->kind == REQUEST_MEMORY && chosen; chosen &= chosen - 1) {
         const struct card *card = &cards[__builtin_ctzll(chosen)];
-        left += card->free_mib - request_mib(r, card->total_mib);
+        left += card->free_mib - request_mib(r, card->total_mib, card->kind->kept_mib);
         total += card->total_mib;
     }
     return (struct score_value){
@@ -285,10 +287,13 @@ static struct score_value rate_fgd(const struct score_run *run,
             node->has_reserved ? ledger_reservation_on(node, run->pod->pod.uid) : NULL;
         cpu_free = node->cpu_free + (own ? own->requests.cpu_milli : 0);
     }
+    r = request_on(r, node->dialect);
     int64_t size = frag_read(&view, cpu_free, &after);
     int64_t mib = INT64_MAX;
-    if (r->kind == REQUEST_MEMORY) /* of several cards by a percentage: of one size */
-        mib = request_mib(r, chosen ? node->cards[__builtin_ctzll(chosen)].total_mib : 0);
+    if (r->kind == REQUEST_MEMORY) { /* of several cards: the same of each */
+        const struct card *first = chosen ? &node->cards[__builtin_ctzll(chosen)] : NULL;
+        mib = first ? request_mib(r, first->total_mib, first->kind->kept_mib) : 0;
+    }
     uint64_t whole = after.whole;
     int64_t drop = frag_take(&run->scratch->frag, &after, chosen, mib,
                              frag_clamp(run->pod->cpu_milli));
@@ -390,7 +395,7 @@ static int tenths(int64_t value, bool full)
 }
 
 void score_begin(struct score_run *run, enum score_policy policy,
-                 const struct score_pod *pod, const struct request_mix *mix,
+                 const struct score_pod *pod, const struct requests *mix,
                  struct score_scratch *scratch, size_t n)
 {
     if (policies[policy].may_spread && pod->pod.request->placement == PLACE_SPREAD)
@@ -545,7 +550,7 @@ size_t score_best(const struct score_run *run, size_t n, score_name name, const 
 }
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct request_mix *mix, const struct ledger_node *const *nodes,
+                 const struct requests *mix, const struct ledger_node *const *nodes,
                  size_t n, struct score_scratch *scratch, int *points)
 {
     struct score_run run;

@@ -16,8 +16,13 @@
 static inline bool is_enough(int64_t mib, const struct card *card,
                              const struct request *r)
 {
-    int64_t part = request_mib(r, card->total_mib);
+    int64_t part = request_mib(r, card->total_mib, card->kind->kept_mib);
     return part <= mib && part >= r->slots;
+}
+
+bool select_uuid_suits(const struct card *card, const struct request *r)
+{
+    return request_rules_accept(r, NULL, &card->uuid);
 }
 
 bool select_card_could_fit(const struct card *card, const struct request *r)
@@ -32,7 +37,7 @@ static inline bool card_takes(const struct card *card, const struct request *r)
 {
     bool fits;
     if (r->kind == REQUEST_CARDS)
-        fits = card_is_free(card) && card->total_mib >= r->mib_per_card;
+        fits = card_is_free(card) && is_enough(card->total_mib, card, r);
     else if (r->kind ==
              REQUEST_DEVICES) /* memory used by other processes does not matter */
         fits = card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
@@ -41,7 +46,7 @@ static inline bool card_takes(const struct card *card, const struct request *r)
         fits = is_enough(card->free_mib, card, r) && card->free_mib > 0 &&
                (!r->slots || card->slots_left >= (int64_t)r->slots) &&
                (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
-    return fits && select_card_suits(card, r);
+    return fits && !(r->dialect && card->cordoned) && select_card_suits(card, r);
 }
 
 /* The rows and sums know the free memory of a card, and whether it is wholly free. So they
@@ -53,7 +58,7 @@ bool select_by_rows(const struct request *r)
                                      .free_mib = INT64_MAX,
                                      .compute_promised = REQUEST_CORE,
                                      .kind = &card_kind_unknown};
-    return r->kind != REQUEST_DEVICES && card_takes(&bare, r);
+    return r->kind != REQUEST_DEVICES && !r->dialect && card_takes(&bare, r);
 }
 
 bool select_mode_allows(const struct ledger_node *node, const struct request *r)
@@ -85,6 +90,7 @@ static uint64_t mask_of_rows(const struct ledger_rows *rows, const struct reques
 uint64_t select_mask(const struct select_view *view, const struct request *r)
 {
     uint64_t mask = 0;
+    r = request_on(r, view->node->dialect);
     if (view->rows && select_by_rows(r))
         return mask_of_rows(view->rows, r);
     for (uint32_t i = 0; i < view->node->n_cards; i++)
@@ -166,18 +172,22 @@ static bool has_cards(uint64_t set, uint64_t n)
 }
 
 /* Takes from *left, and returns, the cards that can be together in what the request gets: a
- * percentage of several cards is of cards of one size, the smallest first. */
+ * percentage of several cards is of cards of one size, in a dialect it is the same MiB of each; the
+ * smallest first. */
 static uint64_t cut_size(const struct card *cards, const struct request *r,
                          uint64_t *left)
 {
-    bool alike = r->percent && r->cards > 1 && !MUTANT(percent_of_mixed_cards);
+    bool alike =
+        (r->percent || r->dialect) && r->cards > 1 && !MUTANT(percent_of_mixed_cards);
     uint64_t size = alike ? 0 : *left;
     int64_t mib = INT64_MAX;
     for (uint64_t rest = alike ? *left : 0; rest; rest &= rest - 1) {
-        int64_t total_mib = cards[__builtin_ctzll(rest)].total_mib;
-        size = total_mib < mib ? 0 : size;
-        mib = total_mib < mib ? total_mib : mib;
-        size |= total_mib == mib ? rest & -rest : 0;
+        const struct card *card = &cards[__builtin_ctzll(rest)];
+        int64_t here = r->dialect ? request_mib(r, card->total_mib, card->kind->kept_mib)
+                                  : card->total_mib;
+        size = here < mib ? 0 : size;
+        mib = here < mib ? here : mib;
+        size |= here == mib ? rest & -rest : 0;
     }
     *left &= ~size;
     return size;
@@ -186,6 +196,8 @@ static uint64_t cut_size(const struct card *cards, const struct request *r,
 /* The checks that need no cards. FIT_YES: the cards decide. */
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {
+    if (!select_dialect_allows(node, r))
+        return node->dialect == SCV_DIALECT_OTHER ? FIT_LATER : FIT_NEVER;
     if (r->kind == REQUEST_DEVICES && node->state != NODE_USABLE)
         return FIT_LATER;
     if (r->kind != REQUEST_DEVICES) {
@@ -197,7 +209,8 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
             return FIT_NEVER;
     }
     bool needs_scv = r->kind == REQUEST_DEVICES || request_is_selective(r);
-    if ((needs_scv && node->source != SOURCE_SCV) || (r->core && !node->has_core) ||
+    if ((needs_scv && node->source != SOURCE_SCV) ||
+        (r->core && !node->has_core && !r->dialect) ||
         (r->min_link && !node->has_links && !MUTANT(min_link_ignored)))
         return FIT_LATER;
     return FIT_YES;
@@ -253,6 +266,7 @@ enum fit select_cards(const struct select_view *view, const struct request *r,
     uint64_t set = 0;
     if (chosen)
         *chosen = 0;
+    r = request_on(r, view->node->dialect);
     enum fit fit = node_fits(view->node, r);
     if (fit != FIT_YES)
         return fit;
@@ -301,13 +315,15 @@ static void own_cards(struct select_view *view)
 void select_take(struct select_view *view, const struct request *r, uint64_t chosen)
 {
     own_cards(view);
+    r = request_on(r, view->node->dialect);
     for (; chosen; chosen &= chosen - 1) {
         struct card *card = &view->cards[__builtin_ctzll(chosen)];
         card->pods++;
         card->whole |= r->kind == REQUEST_CARDS;
-        card->free_mib = r->kind == REQUEST_CARDS
-                             ? 0
-                             : card->free_mib - request_mib(r, card->total_mib);
+        card->free_mib =
+            r->kind == REQUEST_CARDS
+                ? 0
+                : card->free_mib - request_mib(r, card->total_mib, card->kind->kept_mib);
         card_add_core(&card->compute_promised, r->core);
         card->slots_left -= (int32_t)r->slots;
     }
@@ -355,15 +371,17 @@ static uint64_t reserved_cards(const struct ledger_node *node,
     for (uint32_t i = 0; own && i < own->n_shares; i++)
         if (own->shares[i].on >= 0)
             cards |= UINT64_C(1) << own->shares[i].on;
-    return (uint32_t)__builtin_popcountll(cards) == pod->request->cards ? cards : 0;
+    const struct request *r = request_on(pod->request, node->dialect);
+    return (uint32_t)__builtin_popcountll(cards) == r->cards ? cards : 0;
 }
 
 static void take_nominee(struct select_view *view, const struct nominee *nominee)
 {
-    if (nominee->pod->request->kind == REQUEST_DEVICES && nominee->cards)
-        view->claimed += nominee->pod->request->cards;
+    const struct request *r = request_on(nominee->pod->request, view->node->dialect);
+    if (r->kind == REQUEST_DEVICES && nominee->cards)
+        view->claimed += r->cards;
     else
-        select_take(view, nominee->pod->request, nominee->cards);
+        select_take(view, r, nominee->cards);
 }
 
 /* `then` becomes the cards `later` as a nominated pod of that priority sees them, beside those
@@ -388,6 +406,7 @@ static uint64_t choose_later(const struct select_view *then, const struct reques
                              uint64_t settled, uint64_t own)
 {
     const uint64_t within[] = {settled & ~own, ~own, SELECT_ALL_CARDS};
+    r = request_on(r, then->node->dialect);
     for (size_t i = 0; i < ARRAY_LEN(within); i++) {
         uint64_t chosen;
         if (select_cards(then, r, within[i], &chosen) == FIT_YES)
@@ -502,10 +521,11 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
 
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
 {
+    r = request_on(r, node->dialect);
     if (select_by_rows(r) && !r->min_link &&
         (r->kind == REQUEST_CARDS ? !node->claimed : r->cards == 1))
         return fit_by_sums(node, r);
-    if (request_fits_anywhere(r))
+    if (request_needs_nothing(r))
         return FIT_YES;
     struct select_view view;
     select_view(&view, node, NULL, SELECT_AS_IS);
@@ -518,18 +538,11 @@ enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod 
     /* Nominated pods only take, and reservations that do not count only give back. */
     if ((!(fit == FIT_YES && node->has_nominated) &&
          !(fit == FIT_LATER && node->has_reserved)) ||
-        request_fits_anywhere(pod->request))
+        request_needs_nothing(request_on(pod->request, node->dialect)))
         return fit;
     struct select_view view;
     select_view(&view, node, pod, SELECT_ALL);
     return select_cards(&view, pod->request, SELECT_ALL_CARDS, NULL);
-}
-
-enum fit select_fit_schedulable(const struct ledger_node *node,
-                                const struct select_pod *pod)
-{
-    enum fit fit = select_fit_pod(node, pod);
-    return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
 }
 
 /* Are cards of the node reserved for a pod of lower priority, or is one nominated to it? */
@@ -564,7 +577,7 @@ bool select_takes(const struct ledger_node *node, const struct select_pod *pod)
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen)
 {
-    const struct request *r = pod->request;
+    const struct request *r = request_on(pod->request, node->dialect);
     struct select_view view;
     *chosen = 0;
     if (r->kind != REQUEST_MEMORY && r->kind != REQUEST_CARDS)

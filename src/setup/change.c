@@ -5,8 +5,6 @@
 
 #include "setup/change.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "setup/edit.h"
 

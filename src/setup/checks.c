@@ -5,9 +5,6 @@
 
 #include "setup/checks.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"

@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -357,12 +356,10 @@ void facts_read_node(const char *root, struct facts *f)
             err_set(&named->why, ERR_NOT_FOUND,
                     "%s is not mounted in the container of kube-scheduler", path);
     }
-    DIR *dir = opendir(proc);
+    cleanup_folder DIR *dir = opendir(proc);
     for (const struct dirent *e; dir && (e = readdir(dir));)
         if (*e->d_name >= '1' && *e->d_name <= '9')
             read_process(proc, e->d_name, f);
-    if (dir)
-        closedir(dir);
 }
 
 /* -- the API server -- */

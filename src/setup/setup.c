@@ -5,14 +5,12 @@
 #include "setup/setup.h"
 
 #include <arpa/inet.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/object.h"
-#include "kube/client.h"
 #include "setup/change.h"
 #include "setup/checks.h"
 #include "wire/entry.h"

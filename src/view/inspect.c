@@ -238,12 +238,9 @@ void view_inspect_write_node(void *ctx, const struct ledger *l,
     if (node->unknown_listed_card >= 0)
         jwrite_i64(w, "unknownCard", node->unknown_listed_card);
     write_set(w, "claimedCards", node->claimed);
-    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
-        cleanup_buf struct buf why = {0};
-        struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        reason_add(&why, node, &any, select_fit(node, &any));
-        jwrite_str_set(w, "reason", buf_span(&why));
-    }
+    cleanup_buf struct buf why = {0};
+    reason_add_unusable(&why, node);
+    jwrite_str_set(w, "reason", buf_span(&why));
     if (node->state == NODE_STALE)
         jwrite_i64(w, "heartbeatAgeSeconds", node->stale_s);
     write_true(w, "noGPU", node->state == NODE_NO_GPU);
@@ -333,7 +330,7 @@ struct answer {
     bool nominated; /* a nomination of the pod, which does not count against it */
     uint32_t seen, fits;
     bool never; /* no node can take it, even when empty */
-    struct span node, reason;
+    struct span node, reason, obstacles;
 };
 
 struct pending {
@@ -386,12 +383,27 @@ static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod
     if (p->n_answers == ARRAY_LEN(p->answers))
         return NULL;
     struct answer *a = &p->answers[p->n_answers++];
-    *a = (struct answer){.request = request_without_parts(pod->request),
+    *a = (struct answer){.request = request_copy_without_parts(pod->request, &p->arena),
                          .priority = pod->priority,
                          .nominated = pod->nomination != NULL};
-    a->request.models = arena_copy(&p->arena, pod->request->models);
     *is_new = true;
     return a;
+}
+
+static void write_obstacles(struct buf *out, const struct obstacle *list, size_t n)
+{
+    struct jwrite w = {.out = out};
+    jwrite_array(&w, NULL);
+    for (const struct obstacle *o = list; o < list + n; o++) {
+        jwrite_object(&w, NULL);
+        if (o->card)
+            jwrite_i64(&w, "card", o->card->index);
+        jwrite_str(&w, "obstacle", span_of(reason_word(o->kind)));
+        jwrite_i64(&w, "needed", o->needed);
+        jwrite_i64(&w, "there", o->there);
+        jwrite_object_end(&w);
+    }
+    jwrite_array_end(&w);
 }
 
 static void compute_answer(struct pending *p, struct answer *a, struct span uid)
@@ -405,13 +417,18 @@ static void compute_answer(struct pending *p, struct answer *a, struct span uid)
     a->never = a->node.n && n.fit == FIT_NEVER;
     if (!a->node.n || n.fit == FIT_YES)
         return;
-    cleanup_buf struct buf why = {0};
+    cleanup_buf struct buf why = {0}, obstacles = {0};
     const struct ledger_node *node =
         ledger_node_find(core_ledger(source->read(source->ctx)), a->node);
-    if (node)
-        reason_add_schedulable(&why, node, &n.pod);
+    if (node) {
+        struct obstacle list[OBSTACLES_MAX];
+        size_t count = reason_list(node, &(struct reason_ask){.pod = n.pod}, list);
+        reason_write(&why, node, n.pod.request, list, count);
+        write_obstacles(&obstacles, list, count);
+    }
     source->read_end(source->ctx);
     a->reason = arena_copy(&p->arena, buf_span(&why));
+    a->obstacles = arena_copy(&p->arena, buf_span(&obstacles));
 }
 
 static void write_why(struct jwrite *w, const struct answer *answer)
@@ -423,6 +440,8 @@ static void write_why(struct jwrite *w, const struct answer *answer)
         jwrite_str_set(w, "reason", SPAN("no nodes are known"));
     else
         jwrite_str_set(w, "reason", answer->reason);
+    if (answer->obstacles.n)
+        jwrite_raw(w, "obstacles", answer->obstacles);
 }
 
 static int compare_uid(const void *uid, const void *status)

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -83,18 +82,6 @@ static void fail(struct call *call, enum grpc_status status, const char *fmt, ..
     call->is_done = true;
 }
 
-/* grpc-message is percent-encoded. The text ends up in logs and status pages. */
-static void read_text(struct call *call, struct span value)
-{
-    int size = 0;
-    if (value.n > TEXT_MAX)
-        value.n = TEXT_MAX;
-    char *text = value.n ? curl_easy_unescape(NULL, value.p, (int)value.n, &size) : NULL;
-    buf_clear(&call->text);
-    buf_add_printable(&call->text, (struct span){text, (size_t)size});
-    curl_free(text);
-}
-
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
                      const uint8_t *name_p, size_t name_n, const uint8_t *value_p,
                      size_t value_n, uint8_t flags, void *ctx)
@@ -114,7 +101,15 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
                            ? (enum grpc_status)n
                            : GRPC_UNKNOWN;
     } else if (span_eq(name, SPAN("grpc-message"))) {
-        read_text(call, value);
+        /* grpc-message is percent-encoded. The text ends up in logs and status pages. */
+        int size = 0;
+        if (value.n > TEXT_MAX)
+            value.n = TEXT_MAX;
+        char *text =
+            value.n ? curl_easy_unescape(NULL, value.p, (int)value.n, &size) : NULL;
+        buf_clear(&call->text);
+        buf_add_printable(&call->text, (struct span){text, (size_t)size});
+        curl_free(text);
     }
     return 0;
 }

@@ -200,28 +200,13 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-static void set_tls(CURL *easy, struct httpc *c)
+static void exchange_init(struct httpc_exchange *x, struct httpc *c)
 {
-    HTTPC_SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    HTTPC_SET(easy, CURLOPT_SSL_VERIFYPEER, c->insecure ? 0L : 1L);
-    HTTPC_SET(easy, CURLOPT_SSL_VERIFYHOST, c->insecure ? 0L : 2L);
-    /* Otherwise OpenSSL prompts on the terminal for the passphrase of an encrypted key.
-     */
-    HTTPC_SET(easy, CURLOPT_KEYPASSWD, "");
-    if (c->ca.len) {
-        /* Without these two lines, the CAs of the system would be trusted, too. */
-        HTTPC_SET(easy, CURLOPT_CAPATH, NULL);
-        HTTPC_SET(easy, CURLOPT_CAINFO, NULL);
-        HTTPC_SET(easy, CURLOPT_CAINFO_BLOB, &c->ca);
-    }
-    if (c->cert.len) {
-        HTTPC_SET(easy, CURLOPT_SSLCERT_BLOB, &c->cert);
-        HTTPC_SET(easy, CURLOPT_SSLKEY_BLOB, &c->key);
-    }
-}
-
-static void set_connection(CURL *easy, struct httpc *c)
-{
+    CURL *easy = curl_easy_init();
+    if (!easy)
+        abort();
+    x->c = c;
+    x->easy = easy;
     enum { IDLE_MAX_S = 60 }; /* API servers close idle connections after 90 s */
     HTTPC_SET(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     HTTPC_SET(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -242,17 +227,22 @@ static void set_connection(CURL *easy, struct httpc *c)
     HTTPC_SET(easy, CURLOPT_USERAGENT, c->user_agent);
     if (c->connect_to)
         HTTPC_SET(easy, CURLOPT_CONNECT_TO, c->connect_to);
-}
-
-static void exchange_init(struct httpc_exchange *x, struct httpc *c)
-{
-    CURL *easy = curl_easy_init();
-    if (!easy)
-        abort();
-    x->c = c;
-    x->easy = easy;
-    set_connection(easy, c);
-    set_tls(easy, c);
+    HTTPC_SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    HTTPC_SET(easy, CURLOPT_SSL_VERIFYPEER, c->insecure ? 0L : 1L);
+    HTTPC_SET(easy, CURLOPT_SSL_VERIFYHOST, c->insecure ? 0L : 2L);
+    /* Otherwise OpenSSL prompts on the terminal for the passphrase of an encrypted key.
+     */
+    HTTPC_SET(easy, CURLOPT_KEYPASSWD, "");
+    if (c->ca.len) {
+        /* Without these two lines, the CAs of the system would be trusted, too. */
+        HTTPC_SET(easy, CURLOPT_CAPATH, NULL);
+        HTTPC_SET(easy, CURLOPT_CAINFO, NULL);
+        HTTPC_SET(easy, CURLOPT_CAINFO_BLOB, &c->ca);
+    }
+    if (c->cert.len) {
+        HTTPC_SET(easy, CURLOPT_SSLCERT_BLOB, &c->cert);
+        HTTPC_SET(easy, CURLOPT_SSLKEY_BLOB, &c->key);
+    }
     HTTPC_SET(easy, CURLOPT_ERRORBUFFER, x->why);
     HTTPC_SET(easy, CURLOPT_PREREQFUNCTION, on_prereq);
     HTTPC_SET(easy, CURLOPT_PREREQDATA, x);
@@ -307,41 +297,6 @@ static void add_header(struct httpc_exchange *x, const char *name, const char *v
     add_line(x, line);
 }
 
-static void set_headers(struct httpc_exchange *x, const struct httpc_request *req)
-{
-    free_headers(x);
-    add_line(x, "Accept: application/json");
-    if (req->authorization)
-        add_header(x, "Authorization", req->authorization);
-    if (req->content_type)
-        add_header(x, "Content-Type", req->content_type);
-    else
-        add_line(x, "Content-Type:"); /* removes libcurl's default */
-    if (req->flag_header)
-        add_header(x, req->flag_header, "1");
-    add_line(x, "Expect:"); /* no "100-continue" */
-    if (x->c->host)
-        add_line(x, x->c->host);
-    HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);
-}
-
-static void set_method(struct httpc_exchange *x, const struct httpc_request *req)
-{
-    bool get = !strcmp(req->method, "GET"), head = !strcmp(req->method, "HEAD");
-    bool bodyless = !req->body.n && strcmp(req->method, "POST") &&
-                    strcmp(req->method, "PUT") && strcmp(req->method, "PATCH");
-    HTTPC_SET(x->easy, CURLOPT_HTTPGET, 1L); /* resets the previous method */
-    HTTPC_SET(x->easy, CURLOPT_CUSTOMREQUEST, get || head ? NULL : req->method);
-    if (head)
-        HTTPC_SET(x->easy, CURLOPT_NOBODY, 1L);
-    if (!bodyless) {
-        HTTPC_SET(x->easy, CURLOPT_POST, 1L);
-        HTTPC_SET(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.n);
-        HTTPC_SET(x->easy, CURLOPT_POSTFIELDS, req->body.n ? req->body.p : "");
-    }
-    x->max_attempts = bodyless && (get || head) ? 2 : 1;
-}
-
 static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request *req,
                             struct err *err)
 {
@@ -363,8 +318,33 @@ static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request
     HTTPC_SET(x->easy, CURLOPT_ACCEPT_ENCODING, req->gzip ? "gzip" : NULL);
     HTTPC_SET(x->easy, CURLOPT_TIMEOUT_MS,
               (long)(req->timeout_ms > 0 ? req->timeout_ms : 0));
-    set_headers(x, req);
-    set_method(x, req);
+    free_headers(x);
+    add_line(x, "Accept: application/json");
+    if (req->authorization)
+        add_header(x, "Authorization", req->authorization);
+    if (req->content_type)
+        add_header(x, "Content-Type", req->content_type);
+    else
+        add_line(x, "Content-Type:"); /* removes libcurl's default */
+    if (req->flag_header)
+        add_header(x, req->flag_header, "1");
+    add_line(x, "Expect:"); /* no "100-continue" */
+    if (x->c->host)
+        add_line(x, x->c->host);
+    HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);
+    bool get = !strcmp(req->method, "GET"), head = !strcmp(req->method, "HEAD");
+    bool bodyless = !req->body.n && strcmp(req->method, "POST") &&
+                    strcmp(req->method, "PUT") && strcmp(req->method, "PATCH");
+    HTTPC_SET(x->easy, CURLOPT_HTTPGET, 1L); /* resets the previous method */
+    HTTPC_SET(x->easy, CURLOPT_CUSTOMREQUEST, get || head ? NULL : req->method);
+    if (head)
+        HTTPC_SET(x->easy, CURLOPT_NOBODY, 1L);
+    if (!bodyless) {
+        HTTPC_SET(x->easy, CURLOPT_POST, 1L);
+        HTTPC_SET(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.n);
+        HTTPC_SET(x->easy, CURLOPT_POSTFIELDS, req->body.n ? req->body.p : "");
+    }
+    x->max_attempts = bodyless && (get || head) ? 2 : 1;
     x->last_byte_ms = clock_mono_ms();
     return 0;
 }
@@ -721,19 +701,6 @@ static void end_failed(struct httpc_loop *loop)
         finish(s, &why);
 }
 
-static void reap(struct httpc_loop *loop)
-{
-    int left;
-    CURLMsg *msg = curl_multi_info_read(loop->multi, &left);
-    for (; msg; msg = curl_multi_info_read(loop->multi, &left)) {
-        struct httpc_stream *s = NULL;
-        struct err why = {0};
-        curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **)&s);
-        bool failed = exchange_result(&s->x, msg->data.result, &why);
-        finish(s, failed ? &why : NULL);
-    }
-}
-
 /* Processes all pending I/O without waiting. Returns whether a sink was called. */
 static bool advance(struct httpc_loop *loop)
 {
@@ -749,7 +716,15 @@ static bool advance(struct httpc_loop *loop)
         s->is_added = true;
     }
     must_multi(curl_multi_perform(loop->multi, &running));
-    reap(loop);
+    int left;
+    CURLMsg *msg = curl_multi_info_read(loop->multi, &left);
+    for (; msg; msg = curl_multi_info_read(loop->multi, &left)) {
+        struct httpc_stream *s = NULL;
+        struct err why = {0};
+        curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **)&s);
+        bool failed = exchange_result(&s->x, msg->data.result, &why);
+        finish(s, failed ? &why : NULL);
+    }
     end_failed(loop);
     return loop->sink_calls != before;
 }
@@ -766,9 +741,13 @@ static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
     return limit > 0 ? (int)limit : 0;
 }
 
+/* Without a new stream nothing is left to do before the wait: libcurl has read all that came, or
+ * its own timer ends the wait at once. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
 {
-    if (advance(loop))
+    const struct httpc_stream *newest =
+        LIST_FIRST(&loop->streams, struct httpc_stream, link);
+    if (newest && !newest->is_added && advance(loop))
         return;
     must_multi(curl_multi_poll(loop->multi, NULL, 0, wait_limit(loop, wait_ms), NULL));
     advance(loop);

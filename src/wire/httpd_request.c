@@ -130,22 +130,6 @@ static struct MHD_Response *make_whole(struct httpd_conn *p, struct httpd_reply 
     return r;
 }
 
-static void add_headers(const struct httpd_conn *p, struct MHD_Response *r,
-                        const struct httpd_reply *reply)
-{
-    if (reply->content_type)
-        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
-    if (reply->gzip)
-        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
-    for (size_t i = 0; i < ARRAY_LEN(reply->header) && reply->header[i][0]; i++)
-        if (MHD_add_response_header(r, reply->header[i][0], reply->header[i][1]) !=
-            MHD_YES)
-            log_warn("httpd", "reply header: rejected by libmicrohttpd; not sent",
-                     LOG_S("header", reply->header[i][0]));
-    if (atomic_load(&p->listener->d->state) != HTTPD_RUNNING || atomic_load(&p->leaving))
-        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
-}
-
 static void reply_drop(struct httpd_reply *reply)
 {
     buf_fini(&reply->body);
@@ -168,7 +152,17 @@ static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *repl
         reply->stream ? httpd_stream_new(p, reply) : make_whole(p, reply);
     if (!r)
         return MHD_NO;
-    add_headers(p, r, reply);
+    if (reply->content_type)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
+    if (reply->gzip)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
+    for (size_t i = 0; i < ARRAY_LEN(reply->header) && reply->header[i][0]; i++)
+        if (MHD_add_response_header(r, reply->header[i][0], reply->header[i][1]) !=
+            MHD_YES)
+            log_warn("httpd", "reply header: rejected by libmicrohttpd; not sent",
+                     LOG_S("header", reply->header[i][0]));
+    if (atomic_load(&p->listener->d->state) != HTTPD_RUNNING || atomic_load(&p->leaving))
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     /* libmicrohttpd would send the last chunk also for a HEAD request, and the client
      * would take it for the next reply. Without chunks, the connection is closed instead.
      */

@@ -7,7 +7,6 @@
 
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -266,21 +266,6 @@ static int sign_by(gnutls_x509_crt_t crt, const struct x509_pair *issuer)
     return rc;
 }
 
-static void export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
-                        struct x509_pair *out)
-{
-    gnutls_datum_t c, k;
-    must(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &c));
-    must(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
-                                           GNUTLS_PKCS_PLAIN, &k));
-    buf_add(&out->cert, c.data, c.size);
-    buf_reserve(&out->key, k.size); /* a later realloc would leave a copy */
-    buf_add(&out->key, k.data, k.size);
-    explicit_bzero(k.data, k.size);
-    gnutls_free(k.data);
-    gnutls_free(c.data);
-}
-
 int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
               struct x509_pair *out, struct err *err)
 {
@@ -293,8 +278,18 @@ int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
     int rc = set_fields(crt, key, spec);
     if (rc >= 0)
         rc = issuer ? sign_by(crt, issuer) : sign(crt, crt, key);
-    if (rc >= 0)
-        export_pair(crt, key, out);
+    if (rc >= 0) {
+        gnutls_datum_t c, k;
+        must(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &c));
+        must(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
+                                               GNUTLS_PKCS_PLAIN, &k));
+        buf_add(&out->cert, c.data, c.size);
+        buf_reserve(&out->key, k.size); /* a later realloc would leave a copy */
+        buf_add(&out->key, k.data, k.size);
+        explicit_bzero(k.data, k.size);
+        gnutls_free(k.data);
+        gnutls_free(c.data);
+    }
     gnutls_x509_crt_deinit(crt);
     gnutls_x509_privkey_deinit(key);
     return rc < 0 ? err_set(err, ERR_INVALID, "cannot make a certificate: %s",

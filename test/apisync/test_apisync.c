@@ -23,9 +23,12 @@ static void on_input(void *ctx, const struct core_input *in)
     switch (in->type) {
     case CORE_OBJECT:
         buf_printf(&seen, "%s %.*s", in->deleted ? "gone" : "seen",
-                   SPAN_ARG(in->kind == CORE_PODS   ? in->pod->meta.name
-                            : in->kind == CORE_SCVS ? in->scv->meta.name
-                                                    : in->node->meta.name));
+                   SPAN_ARG(in->kind == CORE_PODS     ? in->pod->meta.name
+                            : in->kind == CORE_SCVS   ? in->scv->meta.name
+                            : in->kind == CORE_QUOTAS ? in->quota->meta.name
+                                                      : in->node->meta.name));
+        if (in->kind == CORE_QUOTAS)
+            buf_printf(&seen, " (%.*s)", SPAN_ARG(in->quota->hard));
         if ((in->kind == CORE_SCVS && in->scv->damaged) ||
             (in->kind == CORE_NODES && in->node->damaged))
             buf_adds(&seen, " damaged");
@@ -168,6 +171,12 @@ TEST(an_invalid_object_does_not_stop_the_list)
          "{\"metadata\":{\"name\":\"n1\"},\"status\":{\"capacity\":7}},{\"metadata\":{"
          "\"name\":\"n/2\"}},{\"metadata\":{\"name\":\"n3\"}}",
          "seen n1 damaged\nseen n3\n", 2},
+        /* What cannot be read allows nothing. */
+        {CORE_QUOTAS,
+         "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},\"spec\":7},"
+         "{\"metadata\":{\"name\":\"q\",\"namespace\":\"c\"},\"spec\":{\"hard\":{"
+         "\"limits.nvidia.com/gpumem\":\"5k\"}}},{\"metadata\":{\"name\":\"q\"}}",
+         "seen q ()\nseen q ({\"limits.nvidia.com/gpumem\":\"5k\"})\n", 1},
     };
     array_items(c, cases) {
         struct apisync f;

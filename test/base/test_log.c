@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -122,4 +123,30 @@ TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
     ck_assert_int_eq(kept + dropped, LINES + 1);
     buf_fini(&reader.text);
     close(fd);
+}
+
+/* A write to a packet pipe is a packet, as long as it is no longer than PIPE_BUF. */
+TEST(lines_that_wait_are_written_together_and_none_is_split)
+{
+    enum { WAITING = 200 };
+    int fds[2], saved = dup(STDERR_FILENO), lines = 0, packets = 0;
+    char packet[PIPE_BUF];
+    ck_assert_int_eq(pipe2(fds, O_DIRECT), 0);
+    ck_assert_int_eq(fcntl(fds[1], F_SETPIPE_SZ, 1 << 20), 1 << 20); /* 256 packets */
+    ck_assert_int_eq(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
+    close(fds[1]);
+    log_set_level(LOG_INFO);
+    log_start();
+    for (int i = 0; i < WAITING; i++)
+        log_info("test", "line", LOG_I("i", i));
+    log_flush();
+    restore_stderr(saved);
+    for (ssize_t n; (n = read(fds[0], packet, sizeof packet)) > 0; packets++) {
+        ck_assert_int_eq(packet[n - 1], '\n');
+        for (ssize_t i = 0; i < n; i++)
+            lines += packet[i] == '\n';
+    }
+    ck_assert_int_eq(lines, WAITING);
+    ck_assert_int_lt(packets, WAITING / 2);
+    close(fds[0]);
 }

@@ -243,8 +243,9 @@ TEST(limits_have_the_unit_of_the_cluster)
 TEST(cards_that_are_shared_today_count_once)
 {
     static const char *const pods[][2] = {
-        {"'nvidia.com/gpu':'1'", "'hami.io/vgpu-node':'n1','hami.io/"
-                                 "vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'"},
+        {"'nvidia.com/gpu':'1','nvidia.com/gpumem':'3000'",
+         "'hami.io/vgpu-node':'n1','hami.io/"
+         "vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'"},
         {"'nvidia.com/gpu':'1','nvidia.com/gpumem':'9'",
          "'hami.io/vgpu-node':'n1','hami.io/"
          "vgpu-devices-allocated':';;GPU-a,NVIDIA,3000,0:;'"},
@@ -277,7 +278,8 @@ TEST(pods_of_hami_ask_in_its_words)
         /* limits, annotations, could share, MiB that it needs, reason */
         {GPU ",'nvidia.com/gpumem':'3k'", GIVEN("GPU-a,NVIDIA,3000,0:;"), "yes", "3000",
          "nvidia.com/gpumem 3000 on 1 card = 3000 MiB"},
-        {GPU ",'nvidia.com/gpumem':'3k'", GIVEN("GPU-a,NVIDIA,2000,0:;"), "yes", "2000",
+        /* At least what the limits ask for. */
+        {GPU ",'nvidia.com/gpumem':'3k'", GIVEN("GPU-a,NVIDIA,2000,0:;"), "yes", "3000",
          "nvidia.com/gpumem 3000 on 1 card = 3000 MiB"},
         {GPU ",'nvidia.com/gpumem-percentage':'50'", "'a':'b'", "yes", "7500",
          "nvidia.com/gpumem-percentage 50 on 1 card = 7500 MiB"},

@@ -373,6 +373,11 @@ static const struct {
       .pods = NVIDIA_OF("a", "n1") "," NVIDIA_OF("w", "")},
      .has = {WITHOUT "n1 without pod ns/a (1 nvidia.com/gpu)\n",
              "allocated through nvidia.com/gpu (pod ns/a)\n"}},
+    /* The kubelet gives a card whatever processes of others use of it. */
+    {{.nodes = NODE("n1", "15", "1"),
+      .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "Tesla T4", "15360", "12288")),
+      .pods = NVIDIA_OF("w", "")},
+     .has = {"fits; used outside Kubernetes: 11 GiB\n"}},
     /* Nodes that could be back in service. */
     {{.nodes = N1_MODE, .scvs = SCV_OF("n1", T4("0")), .pods = W("8")},
      .has = {"node label gpushare/mode=card: whole cards only",
@@ -569,6 +574,17 @@ static const struct {
     {{BOTH, .pods = POD_OF("a", "nowhere", "9", "") "," W("8")},
      .has = {"The request fits on 2 nodes."},
      .lacks = {"nowhere"}},
+    /* What --check says of a bound pod. */
+    {{ONE("n1"), .pods = POD_OF("a", "n1", "2", IDX("7"))},
+     .pod = "a",
+     .has = {"  difference: pod ns/a has a promise of 2048 MiB on GPU7, which the node "
+             "does not have\n"},
+     .lacks = {"no card is recorded"}},
+    {{ONE_NODE,
+      .pods = POD_OF("a", "n1", "2", IDX("0") ",\"ALIYUN_COM_GPU_MEM_POD\":\"1\"")},
+     .pod = "a",
+     .has = {"  difference: pod ns/a: the annotations promise 1 units of "
+             "aliyun.com/gpu-mem (1 card), but the pod asks for 2 GiB, which counts\n"}},
     /* Half of a gang runs. */
     {{BOTH, .pods = HALF},
      .members =

@@ -15,7 +15,7 @@ static struct rig {
     struct step_time now;
     struct step_outputs out;
     struct arena arena;
-    uint64_t runs[CORE_KINDS]; /* of the last list or watch */
+    uint64_t runs[CORE_ALL_KINDS]; /* of the last list or watch */
 } r;
 
 static inline void rig_step(struct core_input in)
@@ -237,11 +237,16 @@ static inline void rig_list_end(enum core_kind kind)
     rig_list_end_at(kind, "100");
 }
 
-/* CORE_KINDS: all lists end. */
+/* CORE_KINDS: all lists end. In a dialect, pods are listed after ConfigMaps. */
 static inline void rig_lists_end_but(enum core_kind open)
 {
+    bool waits = !r.runs[CORE_PODS] && open != CORE_CONFIGMAPS;
+    if (waits) {
+        rig_list_end(CORE_CONFIGMAPS);
+        rig_tick(0);
+    }
     for (enum core_kind kind = 0; kind < CORE_KINDS; kind++)
-        if (kind != open)
+        if (kind != open && !(waits && kind == CORE_CONFIGMAPS))
             rig_list_end(kind);
 }
 
@@ -318,7 +323,11 @@ static inline struct core_output rig_reserve(struct pod pod, const struct span *
 {
     struct gang gang;
     bool in_gang = gang_of(&pod, &gang);
-    struct request request = object_request(&r.arena, &pod, 1);
+    struct request request;
+    struct err err;
+    const struct request_rules rules = {
+        .unit_mib = 1, .dialect = ledger_settings(core_ledger(r.core))->dialect};
+    ck_assert_done(request_of(&pod, &rules, &r.arena, &request, &err), err);
     rig_step((struct core_input){.type = CORE_RESERVE,
                                  .ns = pod.meta.ns,
                                  .name = pod.meta.name,

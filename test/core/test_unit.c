@@ -34,7 +34,7 @@ static int64_t other_units(void)
 {
     int64_t drifts[DRIFTS] = {0};
     diagnosis_count(core_ledger(r.core), rig_ledger_node("n1"), drifts);
-    return drifts[DRIFT_UNIT];
+    return drifts[DRIFT_MEMORY_UNIT];
 }
 
 #define DEV(n)  ",'ALIYUN_COM_GPU_MEM_DEV':'" n "'"

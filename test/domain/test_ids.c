@@ -5,15 +5,20 @@
 
 static const char uuid[] = "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11";
 
-static const char *written(const char *of, int64_t unit)
+static const char *written_of(enum ids_resource r, const char *of, int64_t unit)
 {
     static char text[64];
     cleanup_buf struct buf b = {0};
     struct ids_id id = {ids_tag_of(span_of(of)), unit};
-    ids_write(&b, &id);
+    ids_write(&b, r, &id);
     ck_assert_uint_lt(b.n, sizeof text);
     memcpy(text, b.p, b.n + 1);
     return text;
+}
+
+static const char *written(const char *of, int64_t unit)
+{
+    return written_of(IDS_MEM, of, unit);
 }
 
 TEST(ids_depend_only_on_the_uuid_and_never_change)
@@ -22,6 +27,8 @@ TEST(ids_depend_only_on_the_uuid_and_never_change)
     ck_assert_str_eq(written(uuid, 0), "pt35a0q-0");
     ck_assert_str_eq(written(uuid, 139), "pt35a0q-139");
     ck_assert_str_eq(written(uuid, -1), "pt35a0q");
+    ck_assert_str_eq(written_of(IDS_SHARE, uuid, 31), "pt35a0q-s31");
+    ck_assert_str_eq(written_of(IDS_DIALECT, uuid, 31), "pt35a0q-g31");
     ck_assert_str_ne(written("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c12", -1), "pt35a0q");
 }
 
@@ -40,6 +47,13 @@ TEST(ids_are_read_back)
         ck_assert_int_eq(id.unit, *u);
         ck_assert_str_eq(id.tag.text, ids_tag_of(span_of(uuid)).text);
     }
+    for (int r = 0; r < IDS_CARD_RESOURCES; r++) {
+        struct ids_id id;
+        const int64_t unit = r == IDS_COUNT ? -1 : 7;
+        struct span text = span_of(written_of((enum ids_resource)r, uuid, unit));
+        for (int other = 0; other < IDS_CARD_RESOURCES; other++)
+            ck_assert(ids_read((enum ids_resource)other, text, &id) == (other == r));
+    }
 }
 
 TEST(other_ids_are_rejected)
@@ -57,9 +71,12 @@ TEST(other_ids_are_rejected)
             ck_assert_msg(!ids_read((enum ids_resource)r, span_of(*c), &id), "\"%s\"",
                           *c);
     ck_assert(!ids_read(IDS_MEM, (struct span){"abcdef\0-1", 9}, &id));
-    ck_assert(ids_is_of_go_plugin(span_of(bad[ARRAY_LEN(bad) - 1])));
-    ck_assert(!ids_is_of_go_plugin(span_of(written(uuid, 3))));
-    ck_assert(!ids_is_of_go_plugin((struct span){0}));
+    ck_assert(ids_name_no_card(span_of(bad[ARRAY_LEN(bad) - 1])));
+    ck_assert(!ids_name_no_card(span_of(written(uuid, 3))));
+    ck_assert(!ids_name_no_card((struct span){0}));
+    ck_assert(ids_name_no_card(SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7")));
+    ck_assert(!ids_name_no_card(SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11::7")));
+    ck_assert(!ids_name_no_card(SPAN("MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11/7/0")));
 }
 
 TEST(an_id_names_its_card)
@@ -80,6 +97,10 @@ TEST(an_id_names_its_card)
         {"aliyun.com/gpu-share", "pt35a0q", false},
         {"aliyun.com/gpu-count", "pt35a0q-0", false},
         {"aliyun.com/gpu-mem", "pt35a0r-0", false},
+        {"nvidia.com/gpu", "pt35a0q-g31", true},
+        {"nvidia.com/gpu", "pt35a0r-g31", false},
+        {"nvidia.com/gpu", "pt35a0q-s31", false},
+        {"aliyun.com/gpu-share", "pt35a0q-g31", false},
         {"nvidia.com/gpu", "pt35a0q-0", false},
         {"nvidia.com/gpu", "pt35a0q", false},
         {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11", true},

@@ -126,9 +126,9 @@ TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     see_uuids("GPU-a", "GPU-b", "GPU-c");
     place("a", 60, "n1", 0, "GPU-a");
     place("b", 70, "n1", 1, "GPU-b");
-    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE_UUID), 0);
     see_uuids("GPU-a", "GPU-a", "GPU-c"); /* cards with promises */
-    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 2);
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE_UUID), 2);
     for (int i = 0; i < 2; i++) {
         CARD_HAS(i, state, CARD_DUPLICATE);
         CARD_HAS(i, free_mib, 0);
@@ -150,7 +150,7 @@ TEST(many_cards_without_a_uuid_are_no_duplicates)
 {
     see_uuids("", "", "GPU-c");
     place("a", 60, "n1", 1, "");
-    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE_UUID), 0);
     CARD_HAS(0, free_mib, 100);
     CARD_HAS(1, free_mib, 40);
 }
@@ -314,6 +314,31 @@ TEST(what_a_node_can_enforce_is_that_of_its_scv)
     ck_assert_uint_eq(node("n1")->isolation, 9);
     ledger_object_deleted(ledger, LEDGER_SCV, SPAN("n1"));
     ck_assert_uint_eq(node("n1")->isolation, UNKNOWN);
+}
+
+/* Of an Scv that is missing or cannot be read, nobody knows it. */
+TEST(the_dialect_of_a_node_is_that_of_its_scv)
+{
+    struct node object =
+        object_node(&arena, quoted(&arena, "{'metadata':{'name':'n1'}}"));
+    struct scv scv = {.meta.name = SPAN("n1"), .dialect = SPAN("hami")};
+    ledger_node_seen(ledger, &object, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_HAMI);
+    scv.dialect = SPAN("kai");
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER);
+    scv.dialect = SPAN("");
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
+    scv = (struct scv){.meta.name = SPAN("n1"), .damaged = true};
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER);
+    ledger_object_deleted(ledger, LEDGER_SCV, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
+    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER);
 }
 
 TEST(cards_of_one_kind_share_it)
@@ -610,11 +635,11 @@ TEST(memory_used_through_another_resource_is_no_drift)
             "'resource':'nvidia.com/gpu','units':1,'cards':['GPU-1']}]}}");
     CARD_HAS(1, state, CARD_HELD);
     ck_assert_int_gt(node("n1")->cards[1].withheld_mib, 0);
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
+    ck_assert_int_eq(drift(DRIFT_EXTERNAL_USE), 0);
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
             "'GPU-1'}]}}");
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
+    ck_assert_int_eq(drift(DRIFT_EXTERNAL_USE), 1);
 }
 
 TEST(a_capacity_may_omit_unhealthy_cards)
@@ -656,7 +681,7 @@ TEST(a_lost_card_is_not_used_from_outside)
         "'totalMemory':16276}],'updateTime':'2026-11-21T09:00:00Z'}}");
     CARD_HAS(0, used_mib, -1);
     CARD_HAS(0, withheld_mib, 0);
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
+    ck_assert_int_eq(drift(DRIFT_EXTERNAL_USE), 0);
 }
 
 /* Two cards, of which this much is used; the podList gives pod-p the second one. */

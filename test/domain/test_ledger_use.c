@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/use_sample.h"
 #include "domain/diagnosis.h"
+#include "domain/use_sample.h"
 
 /*
  * Whose memory of a card is used: processes without a promise, pods inside their promises,
@@ -129,7 +129,7 @@ TEST(a_pod_of_another_device_plugin_is_measured)
     ck_assert_int_eq(card_of(0)->state, CARD_HELD);
     ck_card(0, 0, 0);
     ck_card(1, 0, 3000); /* of a card that it does not hold */
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
+    ck_assert_int_eq(drift(DRIFT_EXTERNAL_USE), 0);
     ck_assert_int_eq(drift(DRIFT_OVERUSE), 1);
     ledger_pod_remove(ledger, p);
     ck_card(0, 0, 0);

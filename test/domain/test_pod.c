@@ -36,6 +36,30 @@ TEST(a_pod_is_read_with_its_promise)
     ck_assert_uint_eq(pod.n_containers, 0);
 }
 
+TEST(the_condition_says_when_it_was_bound)
+{
+#define SCHEDULED(status, time)                                                          \
+    "{'type':'PodScheduled','status':'" status "','lastTransitionTime':" time "}"
+    static const struct {
+        const char *conditions;
+        int64_t bound_s;
+    } cases[] = {{"", 0},
+                 {SCHEDULED("True", "'1970-01-01T00:01:40Z'"), 100},
+                 {SCHEDULED("False", "'1970-01-01T00:01:40Z'"), 0},
+                 {SCHEDULED("True", "'later'"), 0},
+                 {SCHEDULED("True", "null"), 0},
+                 {"{'type':'Ready','status':'True','lastTransitionTime':"
+                  "'1970-01-01T00:01:41Z'}," SCHEDULED("True", "'1970-01-01T00:01:40Z'"),
+                  100}};
+    array_items(c, cases) {
+        struct pod pod = object_pod(
+            &arena,
+            quoted(&arena, "{'metadata':{'name':'p'},'status':{'conditions':[%s]}}",
+                   c->conditions));
+        ck_assert_int_eq(pod.bound_s, c->bound_s);
+    }
+}
+
 TEST(containers_with_limits_keep_their_index)
 {
     struct pod pod = object_pod(

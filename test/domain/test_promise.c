@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/promise.h"
 
+#include "domain/dialect.h"
 #include "domain/objects.h"
 
 static struct arena arena;
@@ -139,7 +140,8 @@ TEST(a_shared_promise_is_written_in_the_documented_format)
     struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 2, .amount = 4}};
     struct request r = {
         .kind = REQUEST_MEMORY, .cards = 1, .units = 8, .parts = parts, .n_parts = 2};
-    struct promise_share share = {1, 8, 15, SPAN("GPU-1")};
+    struct promise_share share = {
+        .card = 1, .units = 8, .card_units = 15, .uuid = SPAN("GPU-1")};
     ck_assert_str_eq(
         written(&r, &share, 1),
         "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
@@ -154,7 +156,7 @@ TEST(a_shared_promise_is_written_in_the_documented_format)
 
 TEST(the_record_of_a_request_by_labels_names_its_pod)
 {
-    struct promise_share share = {1, 5, 15, {0}};
+    struct promise_share share = {.card = 1, .units = 5, .card_units = 15, .uuid = {0}};
     struct request r = {.kind = REQUEST_MEMORY,
                         .cards = 1,
                         .units = 5,
@@ -170,7 +172,9 @@ TEST(whole_cards_go_to_the_containers_in_order)
     struct request_part parts[] = {{.index = 0, .amount = 1}, {.index = 1, .amount = 2}};
     struct request r = {.kind = REQUEST_CARDS, .cards = 3, .parts = parts, .n_parts = 2};
     struct promise_share shares[] = {
-        {0, 15, 15, {0}}, {2, 15, 15, {0}}, {3, 22, 22, {0}}};
+        {.card = 0, .units = 15, .card_units = 15, .uuid = {0}},
+        {.card = 2, .units = 15, .card_units = 15, .uuid = {0}},
+        {.card = 3, .units = 22, .card_units = 22, .uuid = {0}}};
     const char *text = written(&r, shares, 3);
     ck_assert_contains(text, "MEM_POD\":\"52\"");
     ck_assert_contains(
@@ -187,8 +191,9 @@ TEST(a_promise_survives_a_round_trip)
                         .mib_per_card = 3072,
                         .parts = parts,
                         .n_parts = 2};
-    struct promise_share shares[] = {{1, 3, 15, SPAN("GPU-b")},
-                                     {4, 3, 15, SPAN("GPU-e")}};
+    struct promise_share shares[] = {
+        {.card = 1, .units = 3, .card_units = 15, .uuid = SPAN("GPU-b")},
+        {.card = 4, .units = 3, .card_units = 15, .uuid = SPAN("GPU-e")}};
     const char *text = written(&r, shares, 2);
     struct span json =
         quoted(&arena,
@@ -227,7 +232,9 @@ TEST(unknown_uuids_are_written_as_empty)
     struct request_part part = {.index = 0, .amount = 6};
     struct request r = {
         .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = &part, .n_parts = 1};
-    struct promise_share shares[] = {{0, 3, 15, {0}}, {3, 3, 22, SPAN("GPU-d")}};
+    struct promise_share shares[] = {
+        {.card = 0, .units = 3, .card_units = 15, .uuid = {0}},
+        {.card = 3, .units = 3, .card_units = 22, .uuid = SPAN("GPU-d")}};
     ck_assert_contains(written(&r, shares, 2), ",\"gpushare/card-uuid\":\",GPU-d\"}");
     shares[1].uuid = (struct span){0};
     ck_assert_contains(written(&r, shares, 2), ",\"gpushare/card-uuid\":\"\"}");
@@ -239,4 +246,81 @@ TEST(unknown_uuids_are_written_as_empty)
                                "':'','" KEY_ALLOCATION
                                "':'{\\'0\\':{\\'0\\':3,\\'3\\':3}}'"),
                      "0:3072 3:3072");
+}
+
+/* -- taken over from HAMi -- */
+
+/* The promise that HAMi's annotations are, as "uuid MiB percent core ..., slots"; "": none of HAMi's. */
+static const char *taken_over(bool counts, const char *metadata, const char *spec)
+{
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'p','annotations':{%s}},'spec':{'nodeName':'n1',%s}}",
+               metadata, spec));
+    struct promise p;
+    struct err err = {0};
+    int bad;
+    cleanup_buf struct buf b = {0};
+    if (!promise_of_hami(&pod, &dialect_hami, counts, &arena, &p, &bad, &err))
+        return "";
+    if (bad)
+        return arena_copy(&arena, span_of(err.msg)).p;
+    for (size_t i = 0; i < p.n; i++) {
+        ck_assert_int_eq(p.shares[i].card, -1);
+        buf_printf(&b, "%.*s %lld %u %u, ", SPAN_ARG(p.shares[i].uuid),
+                   (long long)p.shares[i].mib, p.shares[i].percent, p.shares[i].core);
+    }
+    buf_printf(&b, "%u", p.slots);
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+#define HAMI(text)      "'hami.io/vgpu-node':'n1','hami.io/vgpu-devices-allocated':'" text "'"
+#define CONTAINER(list) "{'name':'c','resources':{'limits':{" list "}}}"
+#define MIB(n)          "'nvidia.com/gpu':'1','nvidia.com/gpumem':'" n "'"
+
+TEST(a_pod_of_hami_is_known_by_its_limits_and_annotations)
+{
+    static const char one[] = "'containers':[" CONTAINER(MIB("6000")) "]";
+    static const char bare[] = "'containers':[" CONTAINER("'nvidia.com/gpu':'1'") "]";
+    static const char both[] =
+        "'containers':[" CONTAINER(MIB("6000") ",'aliyun.com/gpu-share':'1'") "]";
+    static const char text[] = HAMI("a,NVIDIA,6000,0:;");
+    ck_assert_str_eq(taken_over(true, text, one), "a 6000 0 0, 1");
+    ck_assert_str_eq(taken_over(true, text, bare), "a 6000 100 100, 1");
+    ck_assert_str_eq(taken_over(true, text, "'containers':[" CONTAINER("'cpu':'1'") "]"),
+                     "");
+    /* Ours counts alone. */
+    ck_assert_str_eq(
+        taken_over(true, HAMI("a,NVIDIA,6000,0:;") ",'" KEY_MEM_IDX "':'0'", one), "");
+    ck_assert_str_eq(
+        taken_over(true, HAMI("a,NVIDIA,6000,0:;") ",'" KEY_ALLOCATION "':''", one), "");
+    ck_assert_str_eq(taken_over(true, text, both), "");
+    /* No card is known: of HAMi only where a limit says so. */
+    ck_assert_str_eq(taken_over(false, text, one), "0");
+    ck_assert_str_eq(taken_over(false, text, bare), "");
+    ck_assert_str_eq(taken_over(true, "'hami.io/vgpu-node':'n1'", one), "0");
+    ck_assert_str_eq(
+        taken_over(true, "'hami.io/vgpu-devices-allocated':'a,NVIDIA,1,0:;'", bare), "");
+    ck_assert_contains(taken_over(true, HAMI("a"), one), "is not of this node");
+    ck_assert_contains(taken_over(true, text, "'containers':[" CONTAINER(MIB("1.5")) "]"),
+                       "nvidia.com/gpumem");
+}
+
+TEST(containers_of_a_pod_of_hami_add_up_on_each_card)
+{
+    static const char two[] = "'containers':[" CONTAINER(MIB("4000")) "," CONTAINER(
+        "'nvidia.com/gpu':'2','nvidia.com/gpumem-percentage':'60','nvidia.com/"
+        "gpucores':'70'") "]";
+    ck_assert_str_eq(
+        taken_over(true, HAMI("a,NVIDIA,4000,0:;a,NVIDIA,9000,70:b,NVIDIA,9000,70:;"),
+                   two),
+        "a 13000 60 70, b 9000 60 70, 2");
+    static const char three[] = "'containers':[" CONTAINER(
+        "'nvidia.com/gpu':'1','nvidia.com/"
+        "gpumem-percentage':'60'") "," CONTAINER("'nvidia.com/gpu':'1','nvidia.com/"
+                                                 "gpumem-percentage':'60'") "]";
+    ck_assert_str_eq(
+        taken_over(true, HAMI("a,NVIDIA,9000,60:;a,NVIDIA,9000,60:;"), three),
+        "a 18000 100 100, 2");
 }

@@ -266,11 +266,11 @@ TEST(slots_have_memory_in_mib_or_percent)
     }
     struct pod pod = slots_pod(MEMORY("30%"), APPS(HAS("'S':'2'") "," HAS("'S':'2'")));
     struct request r = object_request(&arena, &pod, 1024);
-    ck_assert_int_eq(request_mib(&r, 1001), 300);
+    ck_assert_int_eq(request_mib(&r, 1001, 0), 300);
     ck_assert_int_eq(request_amount(&r, &(struct card_kind){.total_mib = 1001}), 300);
     ck_assert_int_eq(request_amount(&r, &card_kind_unknown), -1);
     ck_assert_int_eq(request_amount(&r, &(struct card_kind){.total_mib = 5}), -1);
-    request_settle(&r, 301);
+    request_settle(&r, 301, 0);
     ck_assert(r.units == 602 && r.percent == 0 && r.parts[1].amount == 300);
 }
 

@@ -32,7 +32,8 @@ static void add_pod(json_t *all, json_t *holders, const struct podres_pod *p)
         const char *name = lib_fmt("%.*s/%.*s", SPAN_ARG(p->name), SPAN_ARG(c->name));
         json_object_set_new(all, name, ids);
         for (size_t d = 0; d < c->n_devices; d++) {
-            if (!span_starts(c->devices[d].resource, SPAN("aliyun.com/")))
+            if (!span_starts(c->devices[d].resource, SPAN("aliyun.com/")) &&
+                !span_eq(c->devices[d].resource, SPAN("nvidia.com/gpu")))
                 continue;
             for (size_t k = 0; k < c->devices[d].n_ids; k++) {
                 const char *id = lib_fmt("%.*s", SPAN_ARG(c->devices[d].ids[k]));

@@ -87,15 +87,6 @@ static void check_same(const json_t *wanted, const json_t *chart, bool others)
     lib_output(0, ARGV("diff", "-u", lib_path("wanted"), lib_path("got")));
 }
 
-TEST(the_other_way_gives_the_objects_of_the_plain_files)
-{
-    check_same(
-        yamlfile_all("manifests/*.yaml"),
-        rendered_in("kube-system", ARGV("--skip-tests", "--set",
-                                        "scheduler.enabled=false,extender.replicas=1")),
-        false);
-}
-
 /* The object of that kind and name in an array; NULL: there is none. */
 static json_t *find_object(const json_t *all, const char *kind, const char *name)
 {
@@ -112,6 +103,34 @@ static json_t *object_of(const json_t *all, const char *kind, const char *name)
     json_t *j = find_object(all, kind, name);
     ck_assert_msg(j != NULL, "there is no %s %s", kind, name);
     return j;
+}
+
+/* The rule of the extender's role that HAMi's quotas need; -1: it has none. */
+static int quota_rule(const json_t *all)
+{
+    const json_t *rules =
+        lib_at(object_of(all, "ClusterRole", "gpushare-schd-extender"), "rules");
+    for (int i = 0; i < (int)json_array_size(rules); i++)
+        if (strcmp(lib_text(json_array_get(rules, (size_t)i), "resources"),
+                   "[\"resourcequotas\"]") == 0)
+            return i;
+    return -1;
+}
+
+/* The role of the plain files is for HAMi's requests, too. */
+TEST(the_other_way_gives_the_objects_of_the_plain_files)
+{
+    json_t *wanted = yamlfile_all("manifests/*.yaml");
+    int quotas = quota_rule(wanted);
+    ck_assert_int_ge(quotas, 0);
+    json_array_remove(
+        lib_at(object_of(wanted, "ClusterRole", "gpushare-schd-extender"), "rules"),
+        (size_t)quotas);
+    check_same(
+        wanted,
+        rendered_in("kube-system", ARGV("--skip-tests", "--set",
+                                        "scheduler.enabled=false,extender.replicas=1")),
+        false);
 }
 
 static json_t *pod_of(const json_t *all, const char *kind, const char *name)
@@ -155,9 +174,9 @@ TEST(options_give_the_objects_of_the_examples)
     json_t *chart = rendered("everything");
     json_t *api = yamlfile_all("manifests/apiservice.yaml.example");
     static const char *const files[] = {
-        "manifests/network-policy.yaml.example", "manifests/pdb.yaml.example",
-        "manifests/mps-daemon.yaml.example", "manifests/rbac-overuse.yaml.example",
-        "manifests/rbac-preemption.yaml.example"};
+        "manifests/network-policy.yaml.example",  "manifests/pdb.yaml.example",
+        "manifests/mps-daemon.yaml.example",      "manifests/rbac-overuse.yaml.example",
+        "manifests/rbac-preemption.yaml.example", "manifests/hami-policy.yaml.example"};
     json_t *service = object_of(api, "APIService", "v1.nvidia-gpu-scheduler");
     /* Every cluster has its own. */
     ck_assert_at(service, "spec.caBundle", "");
@@ -575,11 +594,53 @@ TEST(nodes_without_an_scv_get_no_pods_where_the_chart_installs_scv_agent)
     }
 }
 
+/* HAMi's limits, which no node offers, reach the extender and are not counted; with a name that HAMi's
+ * pods have; and nodes serve nvidia.com/gpu only where a value says so. */
+TEST(pods_of_hami_are_scheduled_where_the_values_say_so)
+{
+    static const char ignored[] =
+        "  - name: nvidia.com/gpu\n    ignoredByScheduler: false\n"
+        "  - name: nvidia.com/gpumem\n    ignoredByScheduler: true\n"
+        "  - name: nvidia.com/gpumem-percentage\n    ignoredByScheduler: true\n"
+        "  - name: nvidia.com/gpucores\n    ignoredByScheduler: true\n";
+    for (int k = 0; k < 4; k++) {
+        const bool hami = k > 0, named = k > 1, all_pods = k == 3;
+        json_t *all = rendered_in(
+            "gpu",
+            ARGV("--kube-version", "1.37", "--set",
+                 lib_fmt("requestsOf=%s,gpuNodes.dialect=%s,scheduler.secondName=%s,"
+                         "extender.allPods=%s",
+                         hami ? "hami" : "", named ? "hami" : "",
+                         named ? "hami-scheduler" : "", all_pods ? "true" : "false")));
+        const char *config = lib_in(object_of(all, "ConfigMap", "gpushare-scheduler"),
+                                    "data", "config.yaml");
+        ck_assert(!!strstr(config, ignored) == (hami && !all_pods));
+        ck_assert(!!strstr(config, "\n- schedulerName: hami-scheduler\n") == named);
+        ck_assert(!!strstr(config, "ignoredResources: [nvidia.com/gpumem,") == all_pods);
+        const char *args =
+            lib_text(container_of(all, "Deployment", "gpushare-schd-extender"), "args");
+        ck_assert(!!strstr(args, "--requests-of=hami") == hami);
+        ck_assert(!!strstr(args, "--preempt-after=30s") == hami);
+        ck_assert(!!find_object(all, "ClusterRole",
+                                "gpushare-schd-extender-preemption") == hami);
+        ck_assert((quota_rule(all) >= 0) == hami);
+        args = lib_text(container_of(all, "DaemonSet", PLUGIN), "args");
+        ck_assert(!!strstr(args, "--requests-of=hami") == named);
+        const char *policy =
+            lib_text(object_of(all, "MutatingAdmissionPolicy", "gpushare-pods"), "spec");
+        ck_assert(!!strstr(policy, "'nvidia.com/gpumem'") == hami);
+        ck_assert(!!strstr(policy, "ApplyConfiguration") == hami);
+    }
+}
+
 TEST(rules_dashboard_and_version_equal_those_of_the_project)
 {
     json_t *chart = rendered("monitoring"), *meta = yamlfile_one(CHART "/Chart.yaml");
     ck_assert(json_equal(lib_at(object_of(chart, "PrometheusRule", "gpushare"), "spec"),
                          yamlfile_one("manifests/monitoring/prometheus-rules.yaml")));
+    ck_assert(json_equal(
+        lib_at(object_of(chart, "PrometheusRule", "gpushare-hami-names"), "spec"),
+        yamlfile_one("manifests/monitoring/hami-names.yaml")));
     const char *dashboard = lib_in(object_of(chart, "ConfigMap", "gpushare-dashboard"),
                                    "data", "gpushare.json");
     ck_assert_str_eq(dashboard, lib_file("manifests/monitoring/grafana-dashboard.json"));
@@ -758,6 +819,7 @@ TEST(invalid_values_are_rejected_with_a_reason)
          "extender.apiService.caBundle: without it the API server trusts only public"},
         {"admissionPolicies=false,exemptAccounts={a}",
          "exemptAccounts: without admissionPolicies every account"},
+        {"takeover=done", "takeover: without requestsOf"},
         {"exemptAccounts=a", "at '/exemptAccounts': got string, want array"},
         {"extender.tls.secretName=a,extender.replicas=1,monitoring.podMonitors.enabled="
          "true",
@@ -778,6 +840,16 @@ TEST(invalid_values_are_rejected_with_a_reason)
         {"gpuNodes.xidIgnore=94 95", "at '/gpuNodes/xidIgnore': '94 95' does not match"},
         {"devicePlugin.extraArgs={--xid-fatal=31}",
          "--xid-fatal is not allowed: set gpuNodes.xidFatal instead"},
+        {"requestsOf=kai", "at '/requestsOf': value must be one of"},
+        {"gpuNodes.dialect=hami", "set requestsOf to hami"},
+        {"requestsOf=hami,gpuNodes.dialect=hami,scvAgent.enabled=false",
+         "gpuNodes.dialect: scvAgent publishes what devicePlugin serves"},
+        {"devicePlugin.extraArgs={--requests-of=hami}",
+         "--requests-of is not allowed: set gpuNodes.dialect instead"},
+        {"extender.extraArgs={--requests-of=hami}",
+         "--requests-of is not allowed: set requestsOf instead"},
+        {"scheduler.enabled=false,scheduler.secondName=hami-scheduler",
+         "scheduler.secondName: the chart installs no kube-scheduler"},
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };
@@ -812,6 +884,29 @@ TEST(exempt_accounts_are_in_the_policy)
                  "\"system:serviceaccount:kube-system:gpushare-schd-extender\", "
                  "\"system:serviceaccount:kube-system:gpushare-device-plugin\", "
                  "\"a:b\", \"it's \\\"c\\\"\" ])");
+    cluster_kubectl("apply", "--dry-run=server", "-f", lib_path("rendered.yaml"));
+}
+
+/* HAMi's accounts write its annotations until the takeover is done. */
+TEST(the_end_of_a_takeover_is_in_the_policy_and_an_object)
+{
+    static const char set[] = "requestsOf=hami,exemptAccounts={a:b}";
+    json_t *all = rendered_in("kube-system", ARGV("--set", set));
+    const char *condition =
+        lib_text(object_of(all, "ValidatingAdmissionPolicy", "gpushare-hami-promises"),
+                 "spec.matchConditions.0.expression");
+    ck_assert_contains(condition, "kube-system:hami-scheduler");
+    ck_assert_contains(condition, "a:b");
+    ck_assert_ptr_null(find_object(all, "ConfigMap", "gpushare-takeover-hami"));
+    all = rendered_in("gpu", ARGV("--set", lib_fmt("takeover=done,%s", set)));
+    condition =
+        lib_text(object_of(all, "ValidatingAdmissionPolicy", "gpushare-hami-promises"),
+                 "spec.matchConditions.0.expression");
+    ck_assert_lacks(condition, "hami-scheduler");
+    ck_assert_contains(condition, "a:b");
+    ck_assert_at(object_of(all, "ConfigMap", "gpushare-takeover-hami"),
+                 "metadata.namespace", "kube-system");
+    all = rendered_in("kube-system", ARGV("--set", "takeover=done,requestsOf=hami"));
     cluster_kubectl("apply", "--dry-run=server", "-f", lib_path("rendered.yaml"));
 }
 

@@ -535,7 +535,7 @@ static void find_link(void)
 static void give_other_card(void)
 {
     cleanup_buf struct buf id = {0};
-    ids_write(&id, &(struct ids_id){ids_tag_of(SPAN("GPU-1")), 0});
+    ids_write(&id, IDS_MEM, &(struct ids_id){ids_tag_of(SPAN("GPU-1")), 0});
     add_user("wrong", "uid-wrong", 1);
     kubelet_add(&node.kubelet, "wrong", ARGV("c"));
     kubelet_give(&node.kubelet, "wrong", "c", MEM, lib_own(json_pack("[s]", id.p)));

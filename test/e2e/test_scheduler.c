@@ -149,6 +149,41 @@ TEST(pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class)
     cluster_kubectl("delete", "runtimeclass", "nvidia", "other");
 }
 
+/* Without the limit the kubelet would give the container no card. Pods of NVIDIA's plugin get the
+ * scheduler, which knows what nodes mean by it, and nothing else. */
+TEST(containers_of_hami_get_a_limit_of_one_card)
+{
+    if (!has_policies())
+        return;
+    static const struct {
+        const char *spec, *list, *cards;
+    } cases[] = {
+        {ONE(LIMIT("nvidia.com/gpumem")), "containers", "1"},
+        {ONE(LIMIT("nvidia.com/gpumem-percentage")), "containers", "1"},
+        {ONE(LIMIT("nvidia.com/gpucores")), "containers", "1"},
+        {ONE("") "," INIT(LIMIT("nvidia.com/gpumem")), "initContainers", "1"},
+        {ONE(",\"ports\":[{\"containerPort\":80}],\"resources\":{\"limits\":{"
+             "\"nvidia.com/gpu\":\"2\",\"nvidia.com/gpumem\":\"3k\"}}"),
+         "containers", "2"},
+        {ONE(LIMIT("nvidia.com/gpu")), "containers", "1"},
+    };
+    char *file = apply_policy(",requestsOf=hami");
+    lib_wait(is_changed("", ONE(LIMIT("nvidia.com/gpumem")), NAME));
+    array_items(c, cases) {
+        const json_t *stored = dry_run("", c->spec);
+        ck_assert_at(stored, "spec.schedulerName", NAME);
+        static const char *const kinds[] = {"limits", "requests"};
+        array_items(kind, kinds) {
+            const char *path = lib_fmt("spec.%s.0.resources.%s", c->list, *kind);
+            ck_assert_str_eq(lib_in(stored, path, "nvidia.com/gpu"), c->cards);
+        }
+        ck_assert_at(stored, lib_fmt("spec.%s.0.image", c->list), "i");
+    }
+    ck_assert(is_changed("", ONE(LIMIT("example.com/fpga")), DEFAULT));
+    cluster_kubectl("delete", "-f", file);
+    lib_wait(is_changed("", GPU, DEFAULT));
+}
+
 /* extender.allPods: the chart's kube-scheduler calls the extender for every pod, so a request
  * by Yoda's labels alone reaches it. */
 TEST(with_all_pods_labels_of_yoda_count_as_a_request)

@@ -458,4 +458,67 @@ TEST(a_binding_of_another_client_writes_no_promise)
     ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
 }
 
+/* -- HAMi's annotations -- */
+
+#define HAMI "gpushare-hami-promises"
+#define HAMI_KEYS                                                                        \
+    "'hami.io/vgpu-node':'n1','hami.io/vgpu-devices-allocated':'GPU-n1-0,NVIDIA,9,0:;'"
+
+static bool is_denied(const struct peer *as, const char *annotations)
+{
+    cleanup_buf struct buf reply = {0};
+    return attempt(as, "POST", PODS "?dryRun=All",
+                   pod("h", lib_fmt(",'annotations':{%s}", annotations), "", ""),
+                   &reply) == 403;
+}
+
+/* Until the takeover is done, HAMi's accounts write them, and then nobody. */
+TEST(only_hami_writes_its_promises)
+{
+    static const char example[] = "manifests/hami-policy.yaml.example";
+    begin();
+    const struct peer *hami = attempt_user(
+        "hami", "/O=system:masters/CN=system:serviceaccount:kube-system:hami-scheduler");
+    cluster_kubectl("apply", "-f", example);
+    lib_wait(is_denied(editor, HAMI_KEYS) &&
+             is_denied(editor, "'hami.io/vgpu-devices-allocated':''"));
+    ck_assert(!is_denied(
+        editor, "'hami.io/vgpu-time':'1','hami.io/gpu-scheduler-policy':'spread'"));
+    attempt_denied(editor, HAMI, "which only HAMi writes", "POST", PODS,
+                   pod("h", ",'annotations':{" HAMI_KEYS "}", "", ""));
+    attempt_denied(owner, HAMI, "hami.io/vgpu-node", "POST", PODS,
+                   pod("h", ",'annotations':{" HAMI_KEYS "}", "", ""));
+    static const char limits[] = LIMIT("nvidia.com/gpumem", "1000");
+    attempt_denied(editor, HAMI, "remove spec.nodeName", "POST", PODS,
+                   pod("h", "", ",'nodeName':'n1'", limits));
+    accepted_pod("h", "", NOBODY, limits);
+    attempt_denied(editor, HAMI, "which only HAMi writes", "MERGE", PODS "/h",
+                   "{'metadata':{'annotations':{" HAMI_KEYS "}}}");
+    attempt_accepted(hami, "MERGE", PODS "/h",
+                     "{'metadata':{'annotations':{" HAMI_KEYS "}}}");
+    attempt_accepted(editor, "MERGE", PODS "/h",
+                     "{'metadata':{'annotations':{'a':'b'}}}");
+    attempt_denied(editor, HAMI, "hami.io/vgpu-node", "MERGE", PODS "/h",
+                   "{'metadata':{'annotations':{'hami.io/vgpu-node':null}}}");
+    attempt_denied(owner, HAMI, "hami.io/vgpu-devices-allocated", "MERGE",
+                   PODS "/h/status",
+                   "{'metadata':{'annotations':{'hami.io/vgpu-devices-allocated':'x'}}}");
+    attempt_denied(
+        owner, "gpushare-hami-bindings", "leave these annotations out of the Binding",
+        "POST", PODS "/h/binding",
+        "{'apiVersion':'v1','kind':'Binding','metadata':{'name':'h','annotations':"
+        "{" HAMI_KEYS "}},'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}");
+    temp_write(
+        lib_dir, "done.yaml",
+        lib_swap(
+            lib_swap(lib_file(example),
+                     "      \"system:serviceaccount:kube-system:hami-scheduler\",\n", ""),
+            "      \"system:serviceaccount:kube-system:hami-device-plugin\",\n", ""));
+    cluster_kubectl("apply", "-f", lib_path("done.yaml"));
+    lib_wait(is_denied(hami, HAMI_KEYS));
+    attempt_denied(hami, HAMI, "which only HAMi writes", "MERGE", PODS "/h",
+                   "{'metadata':{'annotations':{'hami.io/vgpu-node':'n2'}}}");
+    cluster_kubectl("delete", "-f", example);
+}
+
 CLUSTER_MAIN(120)

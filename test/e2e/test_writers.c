@@ -14,9 +14,10 @@
 #define POLICIES    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
 #define DURATION    "apiserver_admission_controller_admission_duration_seconds"
 
-static const char *const policies[] = {"gpushare-promises", "gpushare-bindings",
-                                       "gpushare-extender", "gpushare-extender-secrets",
-                                       "gpushare-device-plugin"};
+static const char *const policies[] = {
+    "gpushare-promises",         "gpushare-bindings",      "gpushare-extender",
+    "gpushare-extender-secrets", "gpushare-device-plugin", "gpushare-hami-promises",
+    "gpushare-hami-bindings"};
 
 static unsigned create_promised(const struct peer *as, const char *query)
 {
@@ -264,6 +265,7 @@ static double mean_us(const char *prefix)
 TEST(the_policies_have_no_warnings_and_cost_little)
 {
     attempt_wait_policies();
+    cluster_kubectl("apply", "-f", "manifests/hami-policy.yaml.example");
     cluster_add_node("n1", "", CARDS(65536, 65536));
     array_items(policy, policies)
         lib_wait(is_checked(*policy));

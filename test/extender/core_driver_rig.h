@@ -15,7 +15,7 @@
 
 struct core_driver_rig {
     struct core_driver *driver;
-    uint64_t runs[CORE_KINDS];
+    uint64_t runs[CORE_ALL_KINDS];
     struct core_output *deferred[64];
     size_t n_deferred;
     enum err_code bind_answer; /* the API server's answer to a Binding */
@@ -146,8 +146,8 @@ static inline void rig_fault(void *ctx, const struct err *err)
     ck_abort_msg("an object of the test has a fault: %s", err->msg);
 }
 
-static const char *const rig_kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
-                                                  "ConfigMap"};
+static const char *const rig_kinds[CORE_ALL_KINDS] = {
+    "Node", "Pod", "Scv", "Lease", "ConfigMap", "ResourceQuota"};
 static const struct apisync_sink rig_sink = {.input = rig_input, .fault = rig_fault};
 
 static inline bool rig_is(const json_t *object, int kind)
@@ -174,10 +174,15 @@ static inline void rig_feed(struct core_driver_rig *rig, int kind, bool watch, j
     json_decref(j);
 }
 
-/* Delivers a list of each kind, from the objects of that kind, which are stolen. */
+/* Delivers a list of each kind, from the objects of that kind, which are stolen. In a dialect, pods
+ * are listed after ConfigMaps. */
 static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
 {
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
+    const bool waits = !rig->runs[CORE_PODS];
+    for (int k = waits ? -1 : 0; k < CORE_ALL_KINDS; k++) {
+        int kind = k < 0 ? CORE_CONFIGMAPS : k;
+        if (waits && k == CORE_CONFIGMAPS)
+            continue;
         size_t i;
         json_t *object,
             *list = json_pack("{s{ss}s[]}", "metadata", "resourceVersion", "9", "items");
@@ -187,6 +192,8 @@ static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
                 json_array_append(json_object_get(list, "items"), object);
         }
         rig_feed(rig, kind, false, list);
+        if (k < 0)
+            rig_settle(rig);
     }
     json_decref(rig->listed);
     rig->listed = objects;
@@ -199,7 +206,7 @@ static inline void rig_watched(struct core_driver_rig *rig, const char *type,
     int kind = 0;
     ck_assert_ptr_nonnull(object);
     while (!rig_is(object, kind))
-        ck_assert_int_lt(++kind, CORE_KINDS);
+        ck_assert_int_lt(++kind, CORE_ALL_KINDS);
     json_object_set_new(json_object_get(object, "metadata"), "resourceVersion",
                         json_string("10"));
     rig_feed(rig, kind, true, json_pack("{ssso}", "type", type, "object", object));

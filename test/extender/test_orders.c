@@ -313,7 +313,8 @@ static void check_scores(struct round *r, json_t *reply)
     size_t n = nodes_of(r, false, nodes, names);
     if (!reply)
         return;
-    score_nodes(r->policy, &pod, ledger_mix(r->ledger), nodes, n, &r->scratch, points);
+    score_nodes(r->policy, &pod, ledger_requests(r->ledger), nodes, n, &r->scratch,
+                points);
     ck_assert_uint_eq(json_array_size(reply), n);
     for (size_t i = 0; i < n; i++) {
         const json_t *host = json_array_get(reply, i);
@@ -347,7 +348,7 @@ static void check_best(struct round *r, json_t *reply)
     size_t best = 0;
     if (!reply) {
         size_t n = nodes_of(r, true, nodes, names);
-        score_begin(&run, r->policy, &pod, ledger_mix(r->ledger), &r->scratch, n);
+        score_begin(&run, r->policy, &pod, ledger_requests(r->ledger), &r->scratch, n);
         do
             score_visit(&run, 0, nodes, n);
         while (score_again(&run));

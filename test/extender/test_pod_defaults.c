@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/pod_defaults.h"
 
+#include "domain/dialect.h"
+
 #include "lib/lib.h"
 #include "wire/base64.h"
 
@@ -16,8 +18,12 @@
 #define SPEC(members) REQUEST("{\"metadata\":{},\"spec\":{" members "}}")
 
 static char scheduler[] = "gpu", class[] = "nv\"", none[] = "";
-static const struct pod_defaults both = {scheduler, class}, one = {scheduler, none},
-                                 other = {NULL, class}, nothing = {NULL, none};
+static const struct pod_defaults hami = {scheduler, none, &dialect_hami},
+                                 parts = {none, none, &dialect_hami},
+                                 both = {scheduler, class, NULL},
+                                 one = {scheduler, none, NULL},
+                                 other = {NULL, class, NULL},
+                                 nothing = {NULL, none, NULL};
 
 /* The reply, kept. */
 static const char *ask(const struct pod_defaults *d, struct span body, unsigned status)
@@ -38,8 +44,14 @@ static json_t *answer_of(const char *text)
 
 #define PUT(path, value)                                                                 \
     "{\"op\":\"add\",\"path\":\"/spec/" path "\",\"value\":\"" value "\"}"
-#define NAME  PUT("schedulerName", "gpu")
-#define CLASS PUT("runtimeClassName", "nv\\\"")
+#define CARD(list, i)                                                                    \
+    "{\"op\":\"add\",\"path\":\"/spec/" list "/" #i                                      \
+    "/resources/limits/nvidia.com~1gpu\","                                               \
+    "\"value\":\"1\"}"
+#define C(limits) "{\"name\":\"c\",\"resources\":{\"limits\":{" limits "}}}"
+#define MEMORY    "\"nvidia.com/gpumem\":\"3k\""
+#define NAME      PUT("schedulerName", "gpu")
+#define CLASS     PUT("runtimeClassName", "nv\\\"")
 
 TEST(what_a_pod_leaves_empty_is_set)
 {
@@ -58,6 +70,23 @@ TEST(what_a_pod_leaves_empty_is_set)
         {&both, SPEC("\"schedulerName\":\"default-scheduler2\""), CLASS},
         {&both, SPEC("\"runtimeClassName\":\"default-scheduler\""), NAME},
         {&both, SPEC("\"schedulerName\":\"mine\",\"runtimeClassName\":\"kata\""), ""},
+        {&hami, SPEC("\"containers\":[" C(MEMORY) "]"), NAME "," CARD("containers", 0)},
+        {&both, SPEC("\"containers\":[" C(MEMORY) "]"), NAME "," CLASS},
+        {&parts,
+         SPEC("\"containers\":[{\"name\":\"a\"},{\"resources\":null},{\"resources\":{"
+              "\"limits\":"
+              "null}}," C("\"cpu\":\"1\"") "," C(
+                  "\"nvidia.com/gpucores\":\"0\"") "],"
+                                                   "\"initContainers\":[" C(
+                                                       "\"nvidia.com/"
+                                                       "gpu\":"
+                                                       "\"0\""
+                                                       "," MEMORY) "," C("\"nvidia.com/"
+                                                                         "gpumem-"
+                                                                         "percentage\":"
+                                                                         "\"50\"") "]"),
+         CARD("containers", 4) "," CARD("initContainers", 1)},
+        {&parts, SPEC("\"containers\":[" C("\"nvidia.com/gpu\":\"1\"") "]"), ""},
         /* Escapes are decoded. */
         {&one, SPEC("\"schedulerN\\u0061me\":\"d\\u0065fault-scheduler\""), NAME},
         {&one, SPEC("\"schedulerName\":\"min\\u0065\""), ""},
@@ -110,6 +139,7 @@ TEST(what_is_no_review_is_rejected)
          "AdmissionReview"},
         {REQUEST("7"), "object"},
         {REQUEST("{\"spec\":[]}"), "object.spec"},
+        {SPEC("\"containers\":{}"), "object.spec.containers"},
         {SPEC("\"schedulerName\":{}"), "object.spec.schedulerName"},
         {SPEC("\"schedulerName\":\"\\ud800\""), "byte"},
     };

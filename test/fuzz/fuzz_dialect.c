@@ -3,13 +3,15 @@
 /*
  * Pods in HAMi's words. Every request that is accepted can be promised: a number of cards, MiB or
  * percent, and an amount that grows with the card. A promise is what its annotation says by a
- * reading of its own, and a pod that asks for a card has one or an error.
+ * reading of its own, and a pod that asks for a card has one or an error. As a request, it asks for the
+ * same of each card; no pod asks for two things on one node, and none that asks for nothing.
  */
 
 #include "fuzz/fuzz.h"
 
 #include "base/array.h"
 #include "domain/dialect.h"
+#include "domain/request.h"
 
 static void check_container(const struct dialect_container *c)
 {
@@ -35,7 +37,7 @@ static void check_join(const struct dialect_pod *pod)
     struct span use = pod->notes[DIALECT_USE_TYPE],
                 nouse = pod->notes[DIALECT_NOUSE_TYPE];
     fuzz_fail_if(span_trim(use).n && span_eq(use, nouse) &&
-                     dialect_accepts(pod, SPAN("Tesla T4"), SPAN("GPU-a")),
+                     dialect_accepts(pod->notes, &SPAN("Tesla T4"), &SPAN("GPU-a")),
                  "a model is both wanted and unwanted");
 }
 
@@ -88,6 +90,51 @@ static void check_promise(const struct dialect_pod *pod, const struct pod *objec
                  "a second reading differs");
 }
 
+/* What the pod asks for on a node with or without the dialect; `joined`: it is valid in it. */
+static void check_request(const struct dialect_pod *pod, const struct pod *object,
+                          struct arena *a, bool joined)
+{
+    const struct request_rules plain = {.unit_mib = 1024},
+                               rules = {.unit_mib = 1024, .dialect = &dialect_hami};
+    struct request r, today;
+    struct err err = {0};
+    int bad_today = request_of(object, &plain, a, &today, NULL);
+    int bad = request_of(object, &rules, a, &r, &err);
+    if (bad)
+        fuzz_check_error(&err);
+    fuzz_fail_if(bad_today && !bad, "an invalid request became valid");
+    fuzz_fail_if(bad && !bad_today && !pod->certain,
+                 "a request of NVIDIA's devices became invalid");
+    if (bad)
+        return;
+    const struct request *here = request_on(&r, SCV_DIALECT_HAMI);
+    bool hami = here->dialect && here->kind != REQUEST_NONE;
+    bool ours = today.kind == REQUEST_MEMORY || today.kind == REQUEST_CARDS;
+    fuzz_fail_if(hami && (ours || !joined || !pod->cards),
+                 "a request that HAMi's words do not make, or in two languages");
+    fuzz_fail_if(!hami && !ours && joined && pod->cards,
+                 "a pod that asks in HAMi's words has no request");
+    if (!r.dialect) {
+        struct request single = r;
+        single.hami = NULL;
+        fuzz_fail_if(!request_equal(&single, &today), "another request on plain nodes");
+    } else {
+        fuzz_fail_if(object->node.n || !pod->certain || r.hami,
+                     "a request of NVIDIA's devices is HAMi's on every node");
+    }
+    if (!hami)
+        return;
+    static const int64_t sizes[][2] = {{10000, 400}, {81559, 0}, {1, 5}};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        fuzz_fail_if(request_mib(here, sizes[i][0], sizes[i][1]) !=
+                         dialect_mib(pod, sizes[i][0], sizes[i][0] + sizes[i][1]),
+                     "another amount of a card");
+    fuzz_fail_if(here->cards != pod->cards ||
+                     (here->kind == REQUEST_CARDS) != pod->alone ||
+                     (!pod->alone && here->core != pod->cores),
+                 "another number of cards, or other cores");
+}
+
 void fuzz_input(struct span in)
 {
     cleanup_arena struct arena arena = {0};
@@ -111,10 +158,14 @@ void fuzz_input(struct span in)
     if (dialect_admit(&pod, &object, &takes, &err))
         fuzz_check_error(&err);
     err = (struct err){0};
-    if (dialect_join(&pod, &err))
-        fuzz_check_error(&err);
-    else
+    if (object.node.n)
+        pod.notes[DIALECT_MODE] = (struct span){0};
+    bool joined = dialect_join(&pod, &err) == 0;
+    if (joined)
         check_join(&pod);
+    else
+        fuzz_check_error(&err);
+    check_request(&pod, &object, &arena, joined);
     check_promise(&pod, &object);
 }
 
@@ -153,6 +204,12 @@ static void add_containers(struct rng *rng, struct buf *out)
 void fuzz_generate(struct rng *rng, struct buf *out)
 {
     size_t entries = rng_below(rng, 4);
+    if (rng_below(rng, 2)) {
+        buf_adds(out, "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"containers\":");
+        add_containers(rng, out);
+        buf_adds(out, "}}");
+        return;
+    }
     buf_adds(out, "{\"metadata\":{\"name\":\"p\",\"annotations\":{\"hami.io/vgpu-node\":"
                   "\"n1\",\"hami.io/vgpu-devices-allocated\":\"");
     for (size_t i = 0; i < entries; i++) {

@@ -9,6 +9,7 @@
 
 #include "fuzz/fuzz.h"
 
+#include "domain/dialect.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
 #include "domain/node.h"
@@ -37,8 +38,15 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     if (!pod->meta.uid.n)
         return;
     if (pod->node.n) {
-        promise_of(pod, a, &promise);
+        int unreadable = 0;
+        bool hami =
+            promise_of_hami(pod, &dialect_hami, true, a, &promise, &unreadable, &err);
+        if (!hami)
+            promise_of(pod, a, &promise);
         bad = promise_of_bound(pod, &promise, &rules, a, &request, &err);
+        fuzz_fail_if(hami && (limits_of(pod).mem || request.kind == REQUEST_DEVICES ||
+                              request.kind == REQUEST_NONE || (unreadable && promise.n)),
+                     "a pod of HAMi with two promises, or none");
     }
     struct ledger_pod *p = ledger_pod_add(l, pod, &request, bad ? err.msg : NULL);
     if (promise.n) {
@@ -48,6 +56,8 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
             shares[i].card = promise.shares[i].card;
             shares[i].uuid = promise.shares[i].uuid;
             shares[i].mib = promise_share_mib(&promise, i, &request, 1024);
+            shares[i].percent = promise.shares[i].percent;
+            shares[i].core = promise.shares[i].core;
             fuzz_fail_if(shares[i].mib < 0, "a negative share");
             sum += shares[i].mib;
         }
@@ -68,7 +78,8 @@ static void check_points(const struct ledger *l, const struct ledger_node *node,
     bool fits = select_fit(node, ask) == FIT_YES;
     for (int p = 0; p < SCORE_POLICIES; p++) {
         int points[2] = {-1, -1};
-        score_nodes((enum score_policy)p, &pod, ledger_mix(l), nodes, 2, &room, points);
+        score_nodes((enum score_policy)p, &pod, ledger_requests(l), nodes, 2, &room,
+                    points);
         fuzz_fail_if(points[0] < 0 || points[0] > SCORE_MAX || points[1] != 0,
                      "a score out of range");
         bool stretched = p == SCORE_SCV || p == SCORE_FGD;

@@ -29,15 +29,20 @@ static void use_driver(const char *version, const char *extra)
                          version, extra));
 }
 
-static void start_node(void)
+static void start_node_with(int resource) /* that is registered then; -1: all */
 {
     const char *options[PROGRAM_ARGS] = {
         "--host-root",   lib_path("host"),   "--cdi-dir",    lib_path("cdi"),
         "--cgroup-root", lib_path("cgroup"), "--gpu-source", agent_nvml()};
     program_args(options, 8, more);
     plugin_start_node(&plugin, &sim, options);
-    kubelet_wait_registered(&kubelet, -1);
+    kubelet_wait_registered(&kubelet, resource);
     lib_wait(agent_number(&sim, "status.cardNumber") == 2);
+}
+
+static void start_node(void)
+{
+    start_node_with(-1);
 }
 
 /* A node that can: its files, and gpushare-node with these options. */
@@ -159,7 +164,7 @@ TEST(the_files_are_back_after_a_boot)
     plugin_stop(&plugin);
     temp_remove(lib_dir, FILE_OF("p"));
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
-    start_node();
+    start_node_with(MEM); /* slots are registered once the pods are known */
     lib_wait(file_is(FILE_OF("p"), LIMITED("p", "4096")));
     sim_no_faults(&sim);
 }

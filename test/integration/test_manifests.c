@@ -130,6 +130,10 @@ TEST(the_policies_name_every_key_of_a_promise)
         ck_assert_uint_eq(count_list(text, ARGV(OF_REQUEST)), f->request);
         ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE, OF_REQUEST)), f->both);
     }
+    ck_assert_uint_eq(
+        count_list(lib_text(yamlfile_all("manifests/hami-policy.yaml.example"), ""),
+                   ARGV("hami.io/vgpu-node", "hami.io/vgpu-devices-allocated")),
+        2);
     ck_assert_contains(lib_text(yamlfile_all("manifests/extender-policy.yaml"), ""),
                        "k == '" KEY_ROOM_SINCE "'");
 }

@@ -10,6 +10,7 @@
  */
 
 #define RULES      "manifests/monitoring/prometheus-rules.yaml"
+#define HAMI_RULES "manifests/monitoring/hami-names.yaml"
 #define RULES_TEST "test/data/prometheus-rules.test.yaml"
 #define DASHBOARD  "manifests/monitoring/grafana-dashboard.json"
 #define DOC        "docs/metrics.md"
@@ -260,6 +261,7 @@ TEST(alerts_dashboard_and_docs_name_existing_metrics)
                          samples_with(node_metrics, "{node=\"n1\"} "),
                      40);
     check_names(RULES, metrics);
+    check_names(HAMI_RULES, metrics);
     check_names(DASHBOARD, metrics);
     check_names(DOC, metrics);
     check_doc(metrics);
@@ -270,8 +272,9 @@ TEST(alerts_dashboard_and_docs_name_existing_metrics)
 
 TEST(promtool_accepts_the_rules)
 {
-    promtool_run("check rules " RULES);
-    promtool_run("test rules " RULES_TEST " test/data/prometheus-workloads.test.yaml");
+    promtool_run("check rules " RULES " " HAMI_RULES);
+    promtool_run("test rules " RULES_TEST " test/data/prometheus-workloads.test.yaml "
+                 "test/data/prometheus-hami.test.yaml");
 }
 
 /* Each alert fires in a test, and has a section that says what to do; each section has its

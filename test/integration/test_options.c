@@ -38,6 +38,10 @@ TEST(invalid_options_are_rejected_with_cause_and_position)
         {"--config", "/", "/: Is a directory"},
         {"--node-score", "best",
          "--node-score: \"best\" is not one of binpack|spread|scv|fgd"},
+        {"--requests-of", "kai", "--requests-of: \"kai\" is not hami or empty"},
+        {"--hami-values", "gpu=1", "--hami-values: \"gpu\" is not resourceName, "},
+        {"--hami-values", "resourceName=a.io/g",
+         "resourceName: gpushare-node serves only"},
         {"--advertise", "a/b",
          "--advertise: \"a/b\" is neither an IP address nor a host name"},
         {"--advertise", "10.0.0.7:12345",
@@ -96,11 +100,10 @@ TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
 
 /* -- the help texts -- */
 
-static const char *const programs[] = {"gpushare-extender", "gpushare-device-plugin",
-                                       "gpushare-node",     "scv-agent",
-                                       "kubectl-inspect-gpushare",
-                                       "gpushare-setup",    "kube-sim",
-                                       "gpushare-replay"};
+static const char *const programs[] = {
+    "gpushare-extender", "gpushare-device-plugin",   "gpushare-node",
+    "scv-agent",         "kubectl-inspect-gpushare", "gpushare-setup",
+    "kube-sim",          "gpushare-replay"};
 
 /* One sentence: it begins with a capital letter, ends with its only period, and states the
  * default, unless the line of the option shows one. */

@@ -532,6 +532,63 @@ TEST(of_two_plugins_the_newer_one_serves)
     lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
 }
 
+/* Its ids are healthy as long as it runs. */
+TEST(the_plugin_of_another_system_is_waited_for)
+{
+    static const char name[] = "aliyun.com/gpu-share";
+    sim_load(&sim, NODE);
+    agent_cards(CARDS);
+    kubelet_start(&kubelet);
+    kubelet_set_allocatable(&kubelet,
+                            json_pack("{s:[s,s],s:[s]}", name, "GPU-0-1", "GPU-0-2",
+                                      "aliyun.com/gpu-mem", "0000000-0"));
+    plugin_start(&plugin, &sim, NULL);
+    kubelet_wait_registered(&kubelet, MEM);
+    ck_assert(program_wait_output(&plugin.program, "another plugin of this node"));
+    lib_wait(
+        strstr(agent_line(&plugin.health, "/healthz", name),
+               "another plugin of this node serves it: the kubelet has its id GPU-0-"));
+    lib_wait(plugin_metric(&plugin, lib_fmt("other_plugin{resource=\"%s\"}", name)) == 1);
+    ck_assert_ptr_null(kubelet.plugins[SHARE].socket);
+    kubelet_set_allocatable(&kubelet, json_object());
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(is_healthy());
+    ck_assert(plugin_metric(&plugin, lib_fmt("other_plugin{resource=\"%s\"}", name)) ==
+              0);
+    ck_assert(plugin_metric(&plugin, "other_plugin{resource=\"aliyun.com/gpu-mem\"}") ==
+              0);
+}
+
+/* It looks twice a minute. */
+TEST(a_plugin_of_another_system_that_comes_later_is_left_the_resource)
+{
+    set_up();
+    kubelet_set_allocatable(&kubelet,
+                            json_pack("{s:[s]}", "aliyun.com/gpu-share", "GPU-0-1"));
+    lib_wait_within(2 * LIB_WAIT_MS, lost(SHARE), "it still serves");
+    lib_wait(plugin_metric(&plugin, "other_plugin{resource=\"aliyun.com/gpu-share\"}") ==
+             1);
+    ck_assert_ptr_nonnull(kubelet.plugins[MEM].stream);
+    kubelet_set_allocatable(&kubelet, json_object());
+    kubelet_wait_registered(&kubelet, -1);
+}
+
+/* The kubelet asks for them when it restarts. */
+TEST(ids_of_a_plugin_before_are_in_the_first_list)
+{
+    cleanup_json json_t *ids = json_pack("[s]", "GPU-0-2");
+    sim_load(&sim, NODE);
+    agent_cards(CARDS);
+    kubelet_start(&kubelet);
+    kubelet_add(&kubelet, "p", ARGV("c"));
+    kubelet_give(&kubelet, "p", "c", SHARE, ids);
+    plugin_start(&plugin, &sim, ARGV("--slots", "4"));
+    kubelet_wait_registered(&kubelet, -1);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, SHARE, true), 2 * 4 + 1);
+    ck_assert(json_is_true(json_object_get(kubelet.plugins[SHARE].devices, "GPU-0-2")));
+    ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), UNITS);
+}
+
 TEST(too_small_a_unit_leaves_whole_cards)
 {
     cleanup_buf struct buf cards = {0};

@@ -20,7 +20,7 @@ static void start_extender(struct pair *p, const struct rights *rights,
                            const char *option)
 {
     rights_count(&p->sim.api, rights);
-    extender_begin(&p->extender, &p->sim, ARGV(option));
+    extender_begin(&p->extender, &p->sim, ARGV("--requests-of", "hami", option));
 }
 
 static bool waits(const struct pair *p, const char *pod)

@@ -25,6 +25,7 @@ static const struct sample {
     {"pytorch", "0", "4", 0},
     {"vllm", "0", "8", 0},
     {"tensorflow", "0", "4", 0},
+    {"hami-gpumem", "0", "3000", 0},
 };
 
 /* The pod of a sample; for a Deployment, the pod of its template. */
@@ -80,7 +81,14 @@ TEST(each_sample_gets_its_cards)
              "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
              "\"name\":\"scv-labels\"},\"status\":{\"cardList\":[" CARD("0") "," CARD(
                  "1") "]}}");
-    suite_extender(NULL);
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+        "\"name\":\"hami-gpumem\"},\"status\":{\"dialect\":\"hami\",\"cardList\":[" CARD(
+            "0") "," CARD("1") "]}}");
+    peer_do(&sim.api, "PATCH", "/api/v1/nodes/hami-gpumem/status",
+            "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"}}}");
+    suite_extender(ARGV("--requests-of", "hami"));
     lib_wait(extender_leads(&extender));
     lib_each(j, yamlfile_all("manifests/samples/{,*/}*.yaml")) {
         const char *name = lib_str(j, "metadata.name");

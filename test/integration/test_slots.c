@@ -8,9 +8,12 @@
 
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
 
+static const char *requests_of = "none";
+
 static void start_node(void)
 {
-    plugin_start_node(&plugin, &sim, ARGV("--pods-interval", "1s"));
+    plugin_start_node(&plugin, &sim,
+                      ARGV("--pods-interval", "1s", "--requests-of", requests_of));
     kubelet_wait_registered(&kubelet, -1);
 }
 
@@ -127,6 +130,152 @@ TEST(slots_can_be_switched_off)
     ck_assert_contains(metrics.p, "registered{resource=\"aliyun.com/gpu-mem\"} 1");
     ck_assert_lacks(metrics.p, "registered{resource=\"aliyun.com/gpu-share\"}");
     ck_assert_ptr_null(kubelet.plugins[SHARE].socket);
+}
+
+static bool dialect_is(const char *word)
+{
+    const json_t *is = lib_at(agent_scv(&sim), "status.dialect");
+    return word ? is && strcmp(json_string_value(is), word) == 0 : !is;
+}
+
+static void label_node(const char *value)
+{
+    peer_do(&sim.api, "PATCH", "/api/v1/nodes/n1",
+            lib_fmt("{\"metadata\":{\"labels\":{\"gpushare/dialect\":%s}}}", value));
+}
+
+/* nvidia.com/gpu is served while the Node's label says so, and NVIDIA's plugin may serve it before and
+ * after. */
+TEST(the_label_of_the_node_says_who_serves_nvidia_gpu)
+{
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    plugin_start_node(&plugin, &sim, ARGV("--node-interval", "100ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
+    ck_assert(peer_status(&plugin.health, "/healthz") == 200);
+    cleanup_buf struct buf metrics = {0};
+    peer_call(&plugin.health, "GET", "/metrics", NULL, &metrics);
+    ck_assert_lacks(metrics.p, "resource=\"nvidia.com/gpu\"");
+    ck_assert_ptr_null(kubelet.plugins[NVIDIA].socket);
+    ck_assert(dialect_is(NULL));
+    for (int again = 0; again < 2; again++) {
+        label_node("\"hami\"");
+        kubelet_wait_registered(&kubelet, NVIDIA);
+        ck_assert_uint_eq(kubelet_devices(&kubelet, NVIDIA, true), 2 * 32);
+        lib_wait(dialect_is("hami"));
+        lib_wait(plugin_metric(&plugin, "registered{resource=\"nvidia.com/gpu\"}") == 1);
+        label_node("\"kai\"");
+        lib_wait((kubelet_serve(&kubelet), !kubelet.plugins[NVIDIA].stream));
+        lib_wait(dialect_is("kai"));
+        ck_assert(peer_status(&plugin.health, "/readyz") == 200);
+        label_node("null");
+        lib_wait(dialect_is(NULL));
+    }
+    ck_assert_ptr_nonnull(kubelet.plugins[SHARE].stream);
+}
+
+/* Its Scv, which another program publishes, would not say so. */
+TEST(the_device_plugin_alone_serves_no_dialect)
+{
+    agent_setup(&sim);
+    agent_cards(CARD(0));
+    label_node("\"hami\"");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--node-interval", "100ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
+    kubelet_serve(&kubelet);
+    ck_assert_ptr_null(kubelet.plugins[NVIDIA].socket);
+}
+
+#define HAMI(name)                                                                       \
+    "{\"name\":\"" name "\",\"image\":\"i\",\"resources\":{\"limits\":{"                 \
+    "\"nvidia.com/gpu\":\"2\",\"nvidia.com/gpumem\":\"3k\"}}}"
+
+/* A bound pod of HAMi: gpumem 3000 and 2500 on both cards. */
+static void add_hami_pod(const char *name, const char *record)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+             "\"namespace\":\"default\",\"uid\":\"uid-%s\",\"annotations\":{%s}},"
+             "\"spec\":{\"nodeName\":\"n1\",\"containers\":[" HAMI("a") "," HAMI(
+                 "b") "]},\"status\":{\"phase\":\"Pending\"}}",
+             name, name, record);
+    kubelet_add(&kubelet, name, ARGV("a", "b"));
+}
+
+TEST(a_pod_of_hami_gets_its_parts)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    requests_of = "hami";
+    start_node();
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(dialect_is("hami"));
+    add_hami_pod("p", "\"ALIYUN_COM_GPU_MEM_IDX\":\"0,1\",\"gpushare/card-uuid\":"
+                      "\"GPU-0,GPU-1\",\"gpushare/card-memory\":\"5500 uid-p\","
+                      "\"scheduler.framework.gpushare.allocation\":"
+                      "\"{\\\"0\\\":{\\\"0\\\":3000,\\\"1\\\":3000},"
+                      "\\\"1\\\":{\\\"0\\\":2500,\\\"1\\\":2500}}\"");
+    kubelet_admit(&kubelet, "p", "a", NVIDIA, 2, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+    ck_assert_at(a.env, "NVIDIA_VISIBLE_DEVICES", "GPU-0,GPU-1");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "6000");
+    kubelet_admit(&kubelet, "p", "b", NVIDIA, 2, &b);
+    ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
+    ck_assert_at(b.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "5000");
+    restart(true);
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
+    ck_assert(plugin_metric(&plugin, "mismatches_total") == 0);
+    /* kube-scheduler bound it past the extender. */
+    add_hami_pod("q", "");
+    kubelet_admit(&kubelet, "q", "a", NVIDIA, 2, &c);
+    ck_assert_uint_eq(c.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_contains(c.words, "has no promised card");
+}
+
+/* Its request is HAMi's: 3000 MiB, and 25% of what the card can promise. */
+TEST(a_pod_of_hami_from_filter_to_the_container)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    cleanup_buf struct buf why = {0};
+    bool bound = false;
+    requests_of = "hami";
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    start_node();
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    peer_do(&sim.api, "PATCH", "/api/v1/nodes/n1/status",
+            "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"},"
+            "\"allocatable\":{\"nvidia.com/gpu\":\"64\"}}}");
+    lib_wait(lib_size(agent_scv(&sim), "status.cardList") == 2 && dialect_is("hami"));
+    suite_extender(ARGV("--requests-of", "hami"));
+    lib_wait(lib_size(extender_node(&extender, "n1"), "devs") == 2);
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"h\","
+             "\"namespace\":\"default\",\"uid\":\"uid-h\"},\"spec\":{\"containers\":["
+             "{\"name\":\"a\",\"image\":\"i\",\"resources\":{\"limits\":{"
+             "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem\":\"3k\"}}},"
+             "{\"name\":\"b\",\"image\":\"i\",\"resources\":{\"limits\":{"
+             "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem-percentage\":\"25\"}}}]}}");
+    lib_wait((buf_clear(&why), bound = extender_bind(&extender, "h", "n1", &why)));
+    ck_assert_msg(bound, "%s", why.p);
+    kubelet_add(&kubelet, "h", ARGV("a", "b"));
+    kubelet_admit(&kubelet, "h", "a", NVIDIA, 1, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "3000");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_POD", "7096");
+    kubelet_admit(&kubelet, "h", "b", NVIDIA, 1, &b);
+    ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
+    ck_assert_at(b.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "4096");
+    ck_assert_str_eq(lib_str(a.env, "NVIDIA_VISIBLE_DEVICES"),
+                     lib_str(b.env, "NVIDIA_VISIBLE_DEVICES"));
 }
 
 SUITE_MAIN(60, NULL)

@@ -116,8 +116,25 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
     pthread_mutex_unlock(&k->lock);
 }
 
-static const struct grpcd_method podresources_methods[] = {
-    {PODRES_LIST, on_list, NULL}, {PODRES_GET, on_get, NULL}, {0}};
+static void on_all(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct kubelet *k = ctx;
+    cleanup_arena struct arena a = {0};
+    (void)request;
+    pthread_mutex_lock(&k->lock);
+    struct podres_container all = show_container("", k->allocatable, false, &a);
+    if (k->allocatable)
+        answer(call, &podres_allocatable_type,
+               &(struct podres_allocatable){all.devices, all.n_devices});
+    else
+        grpcd_end(call, GRPC_UNIMPLEMENTED, "unknown method");
+    pthread_mutex_unlock(&k->lock);
+}
+
+static const struct grpcd_method podresources_methods[] = {{PODRES_LIST, on_list, NULL},
+                                                           {PODRES_GET, on_get, NULL},
+                                                           {PODRES_ALL, on_all, NULL},
+                                                           {0}};
 
 /* Registration */
 
@@ -251,10 +268,10 @@ bool kubelet_is_asked(struct kubelet *k)
 
 static bool is_registered(const struct kubelet *k, int resource)
 {
-    static const int all[] = {MEM, COUNT, CORE, SHARE};
-    array_items(a, all) {
-        const struct kubelet_endpoint *e = &k->plugins[*a];
-        if ((resource < 0 || resource == *a) && !(e->stream && e->devices))
+    for (int r = 0; r < KUBELET_RESOURCES; r++) {
+        const struct kubelet_endpoint *e = &k->plugins[r];
+        bool wanted = resource < 0 ? r != NVIDIA : r == resource;
+        if (wanted && !(e->stream && e->devices))
             return false;
     }
     return true;
@@ -317,7 +334,16 @@ void kubelet_fini(struct kubelet *k)
     if (k->registration)
         kubelet_stop(k);
     json_decref(k->pods);
-    k->pods = NULL;
+    json_decref(k->allocatable);
+    k->pods = k->allocatable = NULL;
+}
+
+void kubelet_set_allocatable(struct kubelet *k, json_t *ids)
+{
+    pthread_mutex_lock(&k->lock);
+    json_decref(k->allocatable);
+    k->allocatable = ids;
+    pthread_mutex_unlock(&k->lock);
 }
 
 void kubelet_add(struct kubelet *k, const char *name, const char *const *containers)

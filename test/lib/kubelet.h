@@ -13,7 +13,7 @@
  * thread answers podresources at any time.
  */
 
-/* NVIDIA: nvidia.com/gpu; no plugin serves it, and the test sets its ids. */
+/* NVIDIA: nvidia.com/gpu; where no plugin serves it, the test sets its ids. */
 enum { MEM, COUNT, NVIDIA, CORE, SHARE, KUBELET_RESOURCES };
 
 /* A resource with a registered plugin. */
@@ -27,6 +27,7 @@ struct kubelet {
     struct grpcd *registration, *podresources;
     pthread_mutex_t lock; /* protects the members below */
     json_t *pods;         /* {pod: {container: {resource: [ids]}}} */
+    json_t *allocatable;  /* healthy ids, {resource: [ids]}; NULL: not implemented */
     struct kubelet_asked {
         struct grpcd_call *call;
         char endpoint[80], resource[40];
@@ -42,11 +43,15 @@ void kubelet_start(struct kubelet *k);
 /* Stops it. The pods and their ids persist, as in a kubelet's checkpoint. */
 void kubelet_stop(struct kubelet *k);
 void kubelet_fini(struct kubelet *k); /* discards the pods, too */
-/* Serves until all resources of the plugin (or only `resource`) have registered and sent a list. */
+/* Serves until all resources of the plugin but NVIDIA, or only `resource`, have registered and sent a
+ * list. */
 void kubelet_wait_registered(struct kubelet *k, int resource);
 bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was some */
 bool kubelet_is_asked(struct kubelet *k); /* Is a Register unanswered? */
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
+
+/* What podresources says is allocatable, from now on. Takes the object. */
+void kubelet_set_allocatable(struct kubelet *k, json_t *ids);
 
 /* Adds a pod to those that podresources returns. `containers` ends with NULL. */
 void kubelet_add(struct kubelet *k, const char *name, const char *const *containers);

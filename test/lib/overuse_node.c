@@ -36,7 +36,7 @@ static json_t *units(int from, int to)
     json_t *ids = lib_own(json_array());
     for (int i = from; i < to; i++) {
         cleanup_buf struct buf id = {0};
-        ids_write(&id, &(struct ids_id){ids_tag_of(SPAN("GPU-0")), i});
+        ids_write(&id, IDS_MEM, &(struct ids_id){ids_tag_of(SPAN("GPU-0")), i});
         json_array_append_new(ids, json_string(id.p));
     }
     return ids;

@@ -62,7 +62,6 @@ static inline struct step_time fixture_now(void)
 static inline void step(struct publisher_input in)
 {
     step_outputs_reset(&outputs);
-    in.retry_after_ms = -1;
     in.watch = &watch;
     publisher_step(publisher, fixture_now(), &in, &outputs);
 }

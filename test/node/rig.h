@@ -20,6 +20,7 @@ static struct {
     int seed, step;                   /* of a random test */
     struct card_seen seen[CARDS_MAX]; /* of the last sample */
     size_t n_seen;
+    bool dialect; /* of pods from now on */
 } rig;
 
 static inline const struct alloc_state *state(void)
@@ -42,6 +43,7 @@ static inline void carry_out_all(void)
             ck_assert_msg(saved || o->type != ALLOC_ALLOCATED,
                           "seed %d, step %d: answered before it was saved", rig.seed,
                           rig.step);
+            rig.dialect = o->type == ALLOC_RELIST ? o->dialect : rig.dialect;
             rig.carry_out(o);
         }
         step_outputs_fini(&out);
@@ -62,8 +64,10 @@ static inline void start_alloc(struct alloc_settings s)
     s.unit_mib = 1024;
     s.node_ms = 60000;
     s.slots = s.slots ?: 32;
+    s.dialect = s.dialect ?: "";
     alloc_free(rig.a);
     step_outputs_fini(&rig.out);
+    rig.dialect = false;
     rig.a = alloc_new(&s);
 }
 
@@ -94,18 +98,12 @@ static inline void sample(struct span words, const int64_t *gib,
     FEED(.type = ALLOC_IN_CARDS, .seen = seen, .n = n, .driver = driver);
 }
 
-/* The id of a unit of the card; -1: of the whole card. */
-static inline struct span id_of(struct arena *arena, struct span uuid, int64_t unit)
+/* The id of a unit or slot of the card; -1: of the whole card. */
+static inline struct span id_of(struct arena *arena, enum ids_resource r,
+                                struct span uuid, int64_t unit)
 {
     cleanup_buf struct buf b = {0};
-    ids_write(&b, &(struct ids_id){ids_tag_of(uuid), unit});
-    return arena_copy(arena, buf_span(&b));
-}
-
-static inline struct span slot_of(struct arena *arena, struct span uuid, int64_t slot)
-{
-    cleanup_buf struct buf b = {0};
-    ids_write_slot(&b, &(struct ids_id){ids_tag_of(uuid), slot});
+    ids_write(&b, r, &(struct ids_id){ids_tag_of(uuid), unit});
     return arena_copy(arena, buf_span(&b));
 }
 
@@ -116,9 +114,10 @@ struct pod_text {
     struct buf annotations, inits, apps, running;
 };
 
-static const char *const resource_words[IDS_CARD_RESOURCES] = {"mem", "cards", "slots"};
+static const char *const resource_words[IDS_CARD_RESOURCES] = {"mem", "cards", "slots",
+                                                               "gpus"};
 
-/* "mem3", "cards1", "slots2": the resource and the amount. */
+/* "mem3", "cards1", "slots2", "gpus1": the resource and the amount. */
 static inline enum ids_resource read_amount(struct span text, int64_t *n)
 {
     int r = 0;
@@ -132,16 +131,16 @@ static inline enum ids_resource read_amount(struct span text, int64_t *n)
 
 /* "a:mem3", "i:init:mem2", "s:side:mem1", "a:env:mem3" (it sets NVIDIA_VISIBLE_DEVICES),
  * "a:priv:mem3" (it is privileged), "a:run:mem3" (it runs), "a:run-5:mem3" (since 5 s before the
- * boot), "a:run?:mem3" (its status does not say since when), "a:none". */
+ * boot), "a:run?:mem3" (its status does not say since when), "a:cores30:gpus1", "a:none". */
 static inline void add_container_text(struct pod_text *t, struct span word)
 {
     struct span rest = word, name = span_cut(&rest, ':');
     bool init = span_starts(rest, SPAN("init:")), side = span_starts(rest, SPAN("side:"));
     bool env = span_starts(rest, SPAN("env:")), priv = span_starts(rest, SPAN("priv:"));
-    bool runs = span_starts(rest, SPAN("run"));
+    bool runs = span_starts(rest, SPAN("run")), cores = span_starts(rest, SPAN("cores"));
     struct span kind = {0};
     struct buf *to = init || side ? &t->inits : &t->apps;
-    if (init || side || env || priv || runs)
+    if (init || side || env || priv || runs || cores)
         kind = span_cut(&rest, ':');
     buf_printf(to, "%s{'name':'%.*s'", to->n ? "," : "", SPAN_ARG(name));
     if (side)
@@ -168,7 +167,10 @@ static inline void add_container_text(struct pod_text *t, struct span word)
     if (!span_eq(rest, SPAN("none"))) {
         int64_t n;
         const char *resource = ids_resource_name(read_amount(rest, &n));
-        buf_printf(to, ",'resources':{'limits':{'%s':'%lld'}}", resource, (long long)n);
+        buf_printf(to, ",'resources':{'limits':{'%s':'%lld'", resource, (long long)n);
+        if (cores)
+            buf_printf(to, ",'nvidia.com/gpucores':'%.*s'", (int)kind.n - 5, kind.p + 5);
+        buf_adds(to, "}}");
     }
     buf_addc(to, '}');
 }
@@ -193,7 +195,7 @@ static inline void add_word(struct pod_text *t, struct span word)
         {"parts", KEY_ALLOCATION},    {"uuid", KEY_CARD_UUID},
         {"on", KEY_MEM_IDX},          {"unit", KEY_MEMORY_UNIT},
         {"isolation", KEY_ISOLATION}, {"memory", KEY_MEMORY},
-        {"record", KEY_CARD_MEMORY}};
+        {"record", KEY_CARD_MEMORY},  {"dev", KEY_MEM_DEV}};
     struct span value = word, key = span_cut(&value, '=');
     cleanup_buf struct buf uuids = {0};
     bool known = !value.p && memchr(word.p, ':', word.n);
@@ -242,7 +244,7 @@ static inline struct pod_allocation *pod_in_words(struct span name, struct span 
     buf_fini(&t.annotations);
     buf_fini(&t.inits);
     buf_fini(&t.apps);
-    return pod_allocation_new(&pod, 1024);
+    return pod_allocation_new(&pod, 1024, rig.dialect);
 }
 
 /* The API server has the pod. */

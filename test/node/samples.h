@@ -3,8 +3,8 @@
 
 #include "lib/unit.h"
 
-#include "node/podresources.h"
 #include "gpu/gpu_priv.h"
+#include "node/podresources.h"
 
 /* A sample of the cards in JSON with ' for ", as the file source reads them:
  * "{'uuid':'GPU-0'},{'uuid':'GPU-1'}". Valid until the next one. */
@@ -56,7 +56,7 @@ static inline struct span *ids_of(struct arena *a, const char *uuid, int64_t fro
     struct span *ids = arena_alloc(a, (size_t)(to - from + 1) * sizeof *ids);
     for (int64_t i = from; i < to; i++) {
         cleanup_buf struct buf id = {0};
-        ids_write(&id, &(struct ids_id){ids_tag_of(span_of(uuid)), i});
+        ids_write(&id, IDS_MEM, &(struct ids_id){ids_tag_of(span_of(uuid)), i});
         ids[i - from] = arena_copy(a, buf_span(&id));
     }
     return ids;

@@ -15,7 +15,7 @@
  *     shows NAME CONTAINER ID... podresources shows these ids of the container
  *     prefer mem3 [ID...] [+ ID...]   GetPreferredAllocation of 3 ids, from these (default:
  *                                all), which must include those behind the "+"
- *     allocate mem|cards|slots ID...   Allocate
+ *     allocate mem|cards|slots|gpus ID...   Allocate
  *     admit NAME CONTAINER mem3 [ID...]   prefer, allocate what is preferred, and show it
  *     cancel                     the kubelet cancels the last request
  *     pass MS                    time passes
@@ -26,19 +26,23 @@
  *     xid UUID                   an XID of the card
  *     node [disable], node RUNTIME KUBELET, no-node   the Node is read, with the label that
  *                                disables cGPU or these versions; it cannot be read
+ *     dialect WORD               the Node is read, with this label gpushare/dialect; a list of the pods
+ *                                must follow
  *     cdi KIND [WHY...]          a specification has CDI names of this kind; "-": none has. WHY the
  *                                driver has no limits of memory
  *     list, listed               a list of the pods begins, ends
  *     cards UUID[:lost]...       a sample; each card has 8 GiB
  *     answer, env, log, said     the last answer; what the container got; patches and
  *                                events; lines of the log
+ *     others                     ids of another plugin in the list of slots
  *     limits, slots              the driver's limits, and MiB of slots, that the allocations
  *                                recorded
  *     count NAME N, least NAME N a counter is N, or at least N; see count_of
  *     mark                       calls of podresources count from 0
  *
- * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/0-3" (four units), "GPU-1" (the whole card), or an id as
- * the kubelet has it.
+ * An ID is "GPU-1/3" (unit 3), "GPU-1/s3" (slot 3), "GPU-1/g3" (slot 3 of nvidia.com/gpu),
+ * "GPU-1/0-3" (four units), "GPU-1" (the whole card), an id of the Go plugin, or "other:ID" of
+ * another plugin, of slots or (dialect) of nvidia.com/gpu; "nvidia:ID" is of nvidia.com/gpu always.
  */
 
 #include "kube/deviceplugin.h"
@@ -50,7 +54,8 @@ enum { PODS = 64, CONTAINERS = 4, IDS = 256 };
 
 #define NOTHING "(nothing yet)"
 static const char *const all_ids[IDS_CARD_RESOURCES] = {
-    "GPU-0/0-7 GPU-1/0-15", "GPU-0 GPU-1", "GPU-0/s0-31 GPU-1/s0-31"};
+    "GPU-0/0-7 GPU-1/0-15", "GPU-0 GPU-1", "GPU-0/s0-31 GPU-1/s0-31",
+    "GPU-0/g0-31 GPU-1/g0-31"};
 
 static const struct {
     const char *name;
@@ -60,6 +65,7 @@ static const struct {
     {"reconcile", {.reconcile_interval_ms = 60000}},
     {"unpromised", {.allow_unpromised = true}},
     {"strict", {.strict_env = true}},
+    {"hami", {.dialect = "hami"}},
     {"auto", {.response.strategy = DRIVER_AUTO}},
     {"volume-mounts", {.response.strategy = DRIVER_VOLUME_MOUNTS}},
     {"cdi-annotations", {.response.strategy = DRIVER_CDI_ANNOTATIONS}},
@@ -109,19 +115,26 @@ static size_t read_ids(struct span *words, const char *end, struct span *ids)
             break;
         if (!word.n)
             continue;
-        if (strstr(copy(word).p, "-_-")) {
+        if (span_starts(word, SPAN("other:"))) {
+            ids[n++] = copy((struct span){word.p + 6, word.n - 6});
+            continue;
+        }
+        if (strstr(copy(word).p, "-_-") || span_starts(word, SPAN("nvidia:"))) {
             ids[n++] = copy(word);
             continue;
         }
-        bool slots = range.n > 0 && range.p[0] == 's';
-        if (slots)
+        const char mark = range.n > 0 ? range.p[0] : 0;
+        const enum ids_resource r = mark == 's'   ? IDS_SHARE
+                                    : mark == 'g' ? IDS_DIALECT
+                                                  : IDS_MEM;
+        if (r != IDS_MEM)
             range = (struct span){range.p + 1, range.n - 1};
         if (range.p)
             ck_assert(span_i64(span_cut(&range, '-'), &from));
         if (!range.p || !span_i64(range, &to))
             to = from;
         for (; from <= to; from++)
-            ids[n++] = (slots ? slot_of : id_of)(&rig.arena, card, from);
+            ids[n++] = id_of(&rig.arena, r, card, from);
         ck_assert_uint_lt(n, IDS);
     }
     return n;
@@ -140,12 +153,16 @@ static enum ids_resource read_id(struct span text, struct ids_id *id)
 static void name_id(struct span text, struct buf *out)
 {
     struct ids_id id;
-    const bool slot = read_id(text, &id) == IDS_SHARE;
+    const enum ids_resource r = read_id(text, &id);
     const struct plugin_card *c = cards_by_tag(&state()->cards, &id.tag);
     ck_assert_ptr_nonnull(c);
     buf_adds(out, c->uuid);
     if (id.unit >= 0)
-        buf_printf(out, "/%s%lld", slot ? "s" : "", (long long)id.unit);
+        buf_printf(out, "/%s%lld",
+                   r == IDS_SHARE     ? "s"
+                   : r == IDS_DIALECT ? "g"
+                                      : "",
+                   (long long)id.unit);
 }
 
 /* The kubelet */
@@ -182,6 +199,12 @@ static void add_container(struct kubelet_pod *p, struct span name)
         (struct podres_container){copy(name), p->devices[k], IDS_CARD_RESOURCES};
 }
 
+/* What the plugin before served. */
+static enum ids_resource other_resource(void)
+{
+    return rig.dialect ? IDS_DIALECT : IDS_SHARE;
+}
+
 static void show_ids(struct span pod, struct span container, const struct span *ids,
                      size_t n)
 {
@@ -189,7 +212,10 @@ static void show_ids(struct span pod, struct span container, const struct span *
     for (size_t k = 0; k < p->pod.n_containers; k++)
         for (size_t i = 0; i < n && span_eq(p->containers[k].name, container); i++) {
             struct ids_id id;
-            int r = ids_is_of_go_plugin(ids[i]) ? IDS_MEM : read_id(ids[i], &id);
+            int r = ids_name_no_card(ids[i])            ? IDS_MEM
+                    : span_starts(ids[i], SPAN("GPU-")) ? other_resource()
+                    : span_starts(ids[i], SPAN("nvi"))  ? IDS_DIALECT
+                                                        : read_id(ids[i], &id);
             p->ids[k][r][p->devices[k][r].n_ids++] = ids[i];
         }
 }
@@ -326,6 +352,12 @@ static void sync_all(void)
     FEED(.type = ALLOC_IN_LIST_STARTED);
     FEED(.type = ALLOC_IN_LIST_ENDED);
     FEED(.type = ALLOC_IN_NODE);
+    FEED(.type = ALLOC_IN_LIST_ENDED); /* those of the node's dialect */
+    int64_t before[ARRAY_LEN(outputs)];
+    memcpy(before, outputs, sizeof before);
+    FEED(.type = ALLOC_IN_TICK); /* which lists what containers hold */
+    memcpy(outputs, before, sizeof before);
+    lists = 0;
 }
 
 static void start_with(struct span name)
@@ -392,15 +424,37 @@ static void read_node(struct span runtime, struct span kubelet, bool found)
          .node = node, .err = found ? NULL : &err);
 }
 
-/* How many ids of aliyun.com/gpu-core.percentage ListAndWatch sends. All are healthy. */
-static int64_t count_core_ids(void)
+/* What ListAndWatch sends. */
+static struct dp_devices devices_of(enum ids_resource r)
 {
     cleanup_buf struct buf out = {0};
-    cleanup_arena struct arena a = {0};
     struct dp_devices list;
     struct err err;
-    ck_assert_int_eq(response_list(&state()->cards, IDS_CORE, &out, &err), 0);
-    ck_assert_int_eq(proto_decode(&dp_devices_type, buf_span(&out), &a, &list, &err), 0);
+    ck_assert_int_eq(response_list(&state()->cards, &state()->allocations, r, &out, &err),
+                     0);
+    ck_assert_int_eq(
+        proto_decode(&dp_devices_type, buf_span(&out), &rig.arena, &list, &err), 0);
+    return list;
+}
+
+static const char *write_others(void)
+{
+    cleanup_buf struct buf text = {0};
+    const struct dp_devices list = devices_of(other_resource());
+    struct ids_id id;
+    buf_adds(&text, "");
+    for (size_t i = 0; i < list.n; i++)
+        if (!ids_read(other_resource(), list.items[i].id, &id)) {
+            ck_assert_span_eq(list.items[i].health, "Healthy");
+            buf_printf(&text, "%s%.*s", text.n ? " " : "", SPAN_ARG(list.items[i].id));
+        }
+    return arena_copy(&rig.arena, buf_span(&text)).p;
+}
+
+/* How many ids of aliyun.com/gpu-core.percentage there are. All are healthy. */
+static int64_t count_core_ids(void)
+{
+    const struct dp_devices list = devices_of(IDS_CORE);
     for (size_t i = 0; i < list.n; i++)
         ck_assert_span_eq(list.items[i].health, "Healthy");
     return (int64_t)list.n;
@@ -440,8 +494,11 @@ static int64_t count_of(struct span name)
         {"reconciled", (int64_t)s->reconciled},
         {"not-isolated", (int64_t)s->not_isolated},
         {"core-ids", count_core_ids()},
+        {"relists", outputs[ALLOC_RELIST]},
+        {"dialect", state()->cards.settings.dialect && rig.dialect},
         {"failed", failure->failures > 0},
         {"failed-ms", failure->failures ? rig.now.mono_ms - failure->since_ms : 0},
+        {"surveyed", state()->surveyed},
         {"node-failed", state()->node.failures > 0},
     };
     array_items(a, all)
@@ -513,6 +570,8 @@ static const char *run(struct span line)
     }
     if (IS("node") || IS("no-node"))
         read_node(first, rest, IS("node"));
+    if (IS("dialect"))
+        FEED(.type = ALLOC_IN_NODE, .node = state()->driver_node, .dialect = first);
     if (IS("cdi"))
         use_cdi_kind(first, rest);
     if (IS("list") || IS("listed"))
@@ -529,6 +588,8 @@ static const char *run(struct span line)
                           : IS("log")  ? &events
                           : IS("said") ? &said
                                        : NULL;
+    if (IS("others"))
+        return write_others();
     if (IS("limits") || IS("slots"))
         return write_limits(IS("slots"));
     ck_assert_msg(known || IS("answer"), "unknown command: %.*s", SPAN_ARG(line));

@@ -819,7 +819,7 @@ SCRIPT(a_view_older_than_a_request_is_discarded, "with reconcile\n"
 /* More often during a failure. */
 SCRIPT(podresources_is_probed_without_gpu_pods, "with reconcile\n"
                                                 "pod other Running a:none\n"
-                                                "pass 1000\n"
+                                                "pass 61000\n"
                                                 "count gets 1\n"
                                                 "pass 182000\n"
                                                 "count gets 4\n"
@@ -837,7 +837,7 @@ SCRIPT(podresources_is_probed_without_gpu_pods, "with reconcile\n"
 SCRIPT(a_kubelet_without_get_is_no_failure, "with reconcile\n"
                                             "no-get\n"
                                             "pod other Running a:none\n"
-                                            "pass 131000\n"
+                                            "pass 191000\n"
                                             "count gets 1\n"
                                             "count failed 0\n"
                                             "least lists 2\n"
@@ -1279,5 +1279,246 @@ SCRIPT(slots_without_a_promise_are_not_guessed, "with reconcile\n"
                                                 "count recovered 1\n"
                                                 "slots => p a 0\n"
                                                 "log => ")
+
+/* Without a label the option counts. A word of a later version serves nothing, and says so. */
+SCRIPT(the_label_of_the_node_beats_the_option,
+       "said !> nvidia.com/gpu\n"
+       "count dialect 0\n"
+       "mark\n"
+       "dialect hami\n"
+       "said ~> nvidia.com/gpu is now HAMi's\n"
+       "count dialect 1\n"
+       "count relists 1\n"
+       "dialect hami\n"
+       "count relists 1\n"
+       "dialect kai\n"
+       "said ~> the Node's label gpushare/dialect is \"kai\", neither hami nor none\n"
+       "said ~> nvidia.com/gpu is no longer HAMi's\n"
+       "count dialect 0\n"
+       "dialect none\n"
+       "count dialect 0\n"
+       "with hami\n"
+       "count dialect 1\n"
+       "dialect none\n"
+       "count dialect 0\n"
+       "no-node\n"
+       "dialect\n"
+       "count dialect 1\n"
+       "fresh hami\n" /* not before the Node is read */
+       "cards GPU-0 GPU-1\n"
+       "count dialect 0")
+
+/* -- ids of the plugin before -- */
+
+#define TAKEN                                                                            \
+    "pod p Running on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"                \
+    "shows p a other:GPU-0-7\n"                                                          \
+    "shows p b other:GPU-1-3\n"                                                          \
+    "pass 1000\n"
+
+/* The kubelet asks for the devices of containers that do not run when it restarts. While it has not
+ * read its pods, it shows none. */
+SCRIPT(ids_of_another_plugin_are_listed_until_their_pod_ends,
+       "with reconcile\n"
+       "others => \n"
+       "count device-lists 1\n" TAKEN "others => GPU-0-7 GPU-1-3\n"
+       "count device-lists 2\n"
+       "count recovered 2\n"
+       "slots => p a 2048, p b 2048\n"
+       "pass 182000\n"
+       "count device-lists 2\n"
+       "count saves 1\n"
+       "plugin\n"
+       "others => GPU-0-7 GPU-1-3\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "-kubelet p\n"
+       "api p Running on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"
+       "listed\n"
+       "restart\n"
+       "pass 182000\n"
+       "others => GPU-0-7 GPU-1-3\n"
+       "log => \n"
+       "count mismatches 0\n"
+       "api p Succeeded on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"
+       "others => ")
+
+SCRIPT(ids_of_another_plugin_are_never_given,
+       "with reconcile\n" TAKEN "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
+       "prefer slots1 other:GPU-0-7 other:GPU-1-8 GPU-1/s5 => GPU-1/s5\n"
+       "allocate slots other:GPU-0-7 ~> unknown-id: \"GPU-0-7\" is not a device id\n"
+       "prefer slots1 other:GPU-0-7 ~> insufficient-ids: \n"
+       "pod r on=1 memory=1Gi record=1024+uid-r a:slots1\n"
+       "prefer slots1 GPU-1/s5 => GPU-1/s5\n"
+       "allocate slots other:GPU-0-7 ~> unknown-id: \"GPU-0-7\" is not a device id\n"
+       "others => GPU-0-7 GPU-1-3")
+
+/* Its ids leave with its containers. */
+SCRIPT(ids_of_a_pod_that_only_the_kubelet_has_are_listed,
+       "with reconcile\n"
+       "kubelet late a\n"
+       "shows late a other:GPU-0-7\n"
+       "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
+       "admit q a slots1 => allocated\n"
+       "others => GPU-0-7\n"
+       "plugin\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "listed\n"
+       "pass 1000\n"
+       "others => GPU-0-7\n"
+       "-kubelet late\n"
+       "pod r on=1 memory=1Gi record=1024+uid-r a:slots1\n"
+       "prefer slots1\n"
+       "others => ")
+
+/* Where nvidia.com/gpu is ours. Elsewhere its ids are those of NVIDIA's plugin. */
+SCRIPT(ids_of_hamis_plugin_are_listed, "with reconcile\n"
+                                       "dialect hami\n"
+                                       "prefer gpus1\n"
+                                       "count surveyed 0\n"
+                                       "cancel\n"
+                                       "list\n"
+                                       "pod p Running a:gpus1 b:gpus1\n"
+                                       "shows p a other:GPU-0-7\n"
+                                       "shows p b other:GPU-0-8\n"
+                                       "pass 1000\n"
+                                       "count surveyed 0\n"
+                                       "others => \n"
+                                       "listed\n"
+                                       "pass 1000\n"
+                                       "count surveyed 1\n"
+                                       "others => GPU-0-7 GPU-0-8\n"
+                                       "pass 61000\n"
+                                       "count mismatches 0\n"
+                                       "log => \n"
+                                       "with reconcile\n"
+                                       "kubelet q a\n"
+                                       "shows q a nvidia:GPU-0\n"
+                                       "pod r on=1 a:mem1\n"
+                                       "admit r a mem1 => allocated\n"
+                                       "count allocations 1")
+
+/* Its ids are those of another system on purpose; with units, nobody else has ids of the node. */
+SCRIPT(an_id_of_units_that_is_none_of_the_node_is_no_id_of_another_plugin,
+       "with reconcile\n"
+       "pod p Running on=1 memory=2Gi record=2048+uid-p a:slots1\n"
+       "shows p a GPU-7/s3\n"
+       "pass 12000\n"
+       "others => \n"
+       "log ~> GPUMismatch container a holds")
+
+/* Without it, ids of another plugin could be missing from the first list. */
+SCRIPT(what_containers_hold_is_listed_before_slots_are_registered,
+       "fresh defaults\n"
+       "away\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "pod p Running on=1 memory=2Gi record=2048+uid-p a:slots1\n"
+       "shows p a other:GPU-0-7\n"
+       "pass 5000\n"
+       "count calls 0\n"
+       "listed\n"
+       "pass 5000\n"
+       "least lists 4\n"
+       "count surveyed 0\n"
+       "count failed 1\n"
+       "back\n"
+       "pass 1000\n"
+       "count surveyed 1\n"
+       "others => GPU-0-7\n"
+       "mark\n"
+       "pass 182000\n"
+       "count lists 0")
+
+#define HAMI_P                                                                           \
+    "index=0,1 uuid=GPU-0,GPU-1 record=6000+uid-p "                                      \
+    "parts={\\'0\\':{\\'0\\':3000,\\'1\\':3000},\\'1\\':{\\'0\\':2500,\\'1\\':2500}} "
+
+/* Each container has the part that the Binding gave it, whatever its limits would be by other defaults;
+ * a plain init container what the pod was promised. */
+SCRIPT(pods_of_hami_get_a_slot_of_each_card,
+       "with isolation-auto\n" NEW_NODE "dialect hami\nlisted\n"
+       "cdi nvidia.com/gpu\n"
+       "pod p " HAMI_P "i:init:gpus2 a:gpus2 b:gpus2\n"
+       "admit p i gpus2 => allocated\n"
+       "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=12000\n"
+       "prefer gpus2 => GPU-0/g0 GPU-1/g0\n"
+       "admit p a gpus2 => allocated\n"
+       "env ~> ALIYUN_COM_GPU_MEM_IDX=0,1\n"
+       "env ~> ALIYUN_COM_GPU_MEM_POD=12000\n"
+       "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=6000\n"
+       "env ~> ALIYUN_COM_GPU_MEM_DEV=8192,16384\n"
+       "env ~> cdi nvidia.com/gpu=GPU-0\n"
+       "env ~> cdi gpushare.io/limit=uid-p-a\n"
+       "prefer gpus2 => GPU-0/g1 GPU-1/g1\n"
+       "admit p b gpus2 => allocated\n"
+       "limits => p i 6000 device, p a 3000 device, p b 2500 device\n"
+       "slots => p i 6000, p a 3000, p b 2500\n"
+       "log ~> patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}\n"
+       /* aliyun.com/gpu-share has slots of its own there. */
+       "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
+       "prefer slots1 => GPU-1/s0\n"
+       "admit q a slots1 => allocated\n"
+       "plugin\n"
+       "slots => p i 6000, p a 3000, p b 2500, q a 1024\n"
+       "count mismatches 0")
+
+SCRIPT(compute_of_hami, "with mps\n" NEW_NODE "dialect hami\nlisted\n"
+                        "cdi nvidia.com/gpu\n"
+                        "pod p index=0,1 uuid=GPU-0,GPU-1 record=2000+uid-p "
+                        "parts={\\'0\\':{\\'0\\':2000,\\'1\\':2000}} a:cores30:gpus2\n"
+                        "admit p a gpus2 => allocated\n"
+                        "env ~> CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n"
+                        "env ~> CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M,1=2000M")
+
+SCRIPT(whole_cards_of_hami, "with limit\n" NEW_NODE "dialect hami\nlisted\n"
+                            "pod w index=1 uuid=GPU-1 dev=16384 record=whole+uid-w "
+                            "parts={\\'0\\':{\\'1\\':16000}} a:gpus1\n"
+                            "admit w a gpus1 => allocated\n"
+                            "env ~> ALIYUN_COM_GPU_MEM_POD=16384\n"
+                            "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=16000\n"
+                            "slots => w a 16000\n"
+                            "count mismatches 0")
+
+SCRIPT(
+    pods_of_hami_need_the_extender,
+    "with hami\n"
+    "pod p a:gpus1\n"
+    "prefer gpus1 ~> no-promise: pod default/p has no promised card: the extender did\n"
+    "-kubelet p\n"
+    "kubelet s-n1 a\n"
+    "prefer gpus1 => (nothing yet)\n"
+    "pass 6000\n"
+    "answer ~> invalid-request: pod default/s-n1 is static: the kubelet asks for its "
+    "slots of nvidia.com/gpu\n"
+    "-kubelet s-n1\n"
+    /* The record of another pod, parts above it, and another number of cards. */
+    "pod q index=1 record=6000+uid-p parts={\\'0\\':{\\'1\\':3000}} a:gpus1\n"
+    "prefer gpus1 ~> invalid-request: pod default/q: the annotations\n"
+    "-kubelet q\n"
+    "pod r index=1 record=6000+uid-r parts={\\'0\\':{\\'1\\':6001}} a:gpus1\n"
+    "prefer gpus1 ~> invalid-request\n"
+    "-kubelet r\n"
+    "pod t index=1 record=6000+uid-t parts={\\'0\\':{\\'1\\':3000}} a:gpus2\n"
+    "prefer gpus2 ~> invalid-request\n"
+    "-kubelet t\n"
+    "pod u index=1 record=6000+uid-u parts={\\'0\\':{\\'1\\':3000}} a:gpus1\n"
+    "prefer gpus1 => GPU-1/g0")
+
+/* Elsewhere they are NVIDIA's, whatever their annotations say. */
+SCRIPT(pods_of_nvidias_plugin_are_not_ours, "with reconcile\n"
+                                            "pod p Running a:gpus1\n"
+                                            "shows p a GPU-1/g3\n"
+                                            "pass 130000\n"
+                                            "count allocations 0\n"
+                                            "dialect hami\n"
+                                            "list\n"
+                                            "api p Running a:gpus1\n"
+                                            "listed\n"
+                                            "pass 2000\n"
+                                            "count allocations 1\n"
+                                            "slots => p a 0\n"
+                                            "log => ")
 
 UNIT_MAIN_AROUND(begin, end)

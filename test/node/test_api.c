@@ -73,7 +73,7 @@ TEST(each_answer_is_an_input)
     ck_assert_int_eq(answer.input.err->code, ERR_INVALID);
     answered(PUBLISHER_PATCH, 409, -1, "{}");
     ck_assert_int_eq(answer.input.err->code, ERR_CONFLICT);
-    ck_assert_int_eq(answer.input.retry_after_ms, -1);
+    ck_assert_int_eq(answer.input.retry_after_ms, 0);
     answered(PUBLISHER_PATCH, 429, 3, "{}");
     ck_assert_int_eq(answer.input.retry_after_ms, 3000);
     answered(PUBLISHER_PATCH, 429, 100000, "{}");

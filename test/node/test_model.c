@@ -765,8 +765,10 @@ static void run_seeds(bool with_faults)
     for (int i = 0; i < IDS; i++) {
         char uuid[] = {'G', 'P', 'U', '-', (char)('0' + i / PER_CARD), '\0'};
         int unit = i % PER_CARD;
-        texts[i] = unit <= UNITS ? id_of(&ids, span_of(uuid), unit == UNITS ? -1 : unit)
-                                 : slot_of(&ids, span_of(uuid), unit - UNITS - 1);
+        texts[i] = unit <= UNITS
+                       ? id_of(&ids, unit == UNITS ? IDS_COUNT : IDS_MEM, span_of(uuid),
+                               unit == UNITS ? -1 : unit)
+                       : id_of(&ids, IDS_SHARE, span_of(uuid), unit - UNITS - 1);
     }
     for (int seed = 1; seed <= SEEDS; seed++)
         run(seed);

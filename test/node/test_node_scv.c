@@ -442,13 +442,15 @@ TEST(a_patch_takes_away_what_is_no_more)
     node_scv_status_patch(&out, &scv);
     ck_assert_str_eq(out.p,
                      "{\"cardList\":null,\"cardNumber\":null,\"cudaVersion\":null,"
-                     "\"driverVersion\":null,\"freeMemorySum\":null,\"isolation\":null,"
+                     "\"dialect\":null,\"driverVersion\":null,\"freeMemorySum\":null,"
+                     "\"isolation\":null,"
                      "\"podList\":null,\"processList\":null,\"totalMemorySum\":null,"
                      "\"updateTime\":null}");
     scv = (struct scv){.cards = &card,
                        .n_cards = 1,
                        .driver_version = SPAN("d"),
                        .cuda_version = SPAN("c"),
+                       .dialect = SPAN("hami"),
                        .isolation = SCV_ISOLATION_KNOWN,
                        .has_update_time = true};
     buf_clear(&out);

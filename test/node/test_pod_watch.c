@@ -38,7 +38,8 @@ static void begin(void)
 {
     now_ms = 1000000;
     buf_set(&received, SPAN(""));
-    static struct pods_settings settings = {"n 1", 1024, NULL, on_input, NULL};
+    static struct pods_settings settings = {
+        .node = "n 1", .unit_mib = 1024, .input = on_input};
     watch = pods_informer_new(&settings, NULL);
 }
 

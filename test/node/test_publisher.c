@@ -319,6 +319,39 @@ TEST(what_the_node_can_enforce_is_that_of_the_last_sample)
     }
 }
 
+/* What the process before published stays until the Node is read. */
+TEST(the_dialect_of_the_node_is_published)
+{
+    static const struct {
+        struct span dialect;
+        const char *member; /* NULL: nothing is written */
+    } cases[] = {
+        {{NULL, 0}, "'dialect':'kai'"},
+        {SPAN("hami"), "'dialect':'hami'"},
+        {{NULL, 0}, NULL},
+        {SPAN("hami"), NULL},
+        {SPAN(""), "'dialect':null"},
+    };
+    listed(SCV("10", ",'status':{'dialect':'kai','a':1}"));
+    array_items(c, cases) {
+        now_ms += 1000;
+        step((struct publisher_input){.type = PUBLISHER_SAMPLED,
+                                      .sample = sample_of(CARD(0)),
+                                      .dialect = c->dialect});
+        if (!c->member) {
+            ck_assert_ptr_null(out(PUBLISHER_PATCH));
+            continue;
+        }
+        called(PUBLISHER_PATCH);
+        ck_assert_body(c->member);
+        cleanup_free char *scv =
+            xasprintf("{'metadata':{'name':'n1','uid':'u1','resourceVersion':'%d'},"
+                      "'status':{'a':%d}}",
+                      20 + (int)(c - cases), (int)(c - cases));
+        answer(call_id, scv);
+    }
+}
+
 TEST(the_heartbeat_stops_when_the_driver_hangs)
 {
     set_up();

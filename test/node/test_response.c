@@ -52,7 +52,7 @@ static struct pod_allocation *pod_of(const char *annotations, const char *contai
                "{'metadata':{'name':'p','namespace':'ns','uid':'u-1','annotations':{%s}},"
                "'spec':{'nodeName':'n1',%s},'status':{'phase':'Pending'}}",
                annotations, containers));
-    return pod_allocation_new(&pod, cards.settings.unit_mib);
+    return pod_allocation_new(&pod, cards.settings.unit_mib, cards.settings.dialect);
 }
 
 /* The answer for the first container of the pod, which gets so many units of each of these

@@ -68,10 +68,10 @@ static struct podresources_entry devices(const char *container, const char *reso
 }
 
 /* Of GPU-1. */
-static struct span slot_id(int64_t slot)
+static struct span slot_id(enum ids_resource r, int64_t slot)
 {
     cleanup_buf struct buf id = {0};
-    ids_write_slot(&id, &(struct ids_id){ids_tag_of(SPAN("GPU-1")), slot});
+    ids_write(&id, r, &(struct ids_id){ids_tag_of(SPAN("GPU-1")), slot});
     return arena_copy(&arena, buf_span(&id));
 }
 
@@ -95,7 +95,8 @@ static void promised_on(const char *uuid, const char *want)
                       *old = xasprintf("MIG-%s/1/0", uuid);
     const struct span whole = span_of(uuid), replica = span_of(part),
                       old_mig = span_of(old), mig = SPAN("MIG-4b0f1c9a"),
-                      go = SPAN("GPU-0-_-3");
+                      go = SPAN("GPU-0-_-3"),
+                      hami = SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7");
     struct ids_tag tag = ids_tag_of(whole);
     const struct span count = span_of(tag.text);
     const struct span both[] = {*ids_of(&arena, "GPU-0", 0, 1),
@@ -108,6 +109,7 @@ static void promised_on(const char *uuid, const char *want)
         devices("old-mig", "nvidia.com/gpu", &old_mig, 1),
         devices("mig", "nvidia.com/gpu", &mig, 1),
         devices("go", "aliyun.com/gpu-mem", &go, 1),
+        devices("hami", "nvidia.com/gpu", &hami, 1),
     };
     d = (struct podresources){.refs = 1, .entries = entries, .n = ARRAY_LEN(entries)};
     promises_are(want);
@@ -116,19 +118,22 @@ static void promised_on(const char *uuid, const char *want)
 TEST(what_the_kubelet_promised)
 {
     promised_on("GPU-1",
-                "mem GPU-0 1024\ngo GPU-0 -1\n"
+                "mem GPU-0 1024\ngo GPU-0 -1\nhami GPU-0 -1\n"
                 "mem GPU-1 1024\ncard GPU-1 16384\nnvidia GPU-1 16384\nreplica GPU-1 -1\n"
-                "old-mig GPU-1 -1\ngo GPU-1 -1\n");
+                "old-mig GPU-1 -1\ngo GPU-1 -1\nhami GPU-1 -1\n");
     /* It is on no card of the sample. */
-    promised_on("GPU-9", "mem GPU-0 1024\ngo GPU-0 -1\n"
-                         "go GPU-1 -1\n");
-    const struct span id = slot_id(7);
-    struct podresources_entry slot = devices("slot", "aliyun.com/gpu-share", &id, 1);
-    d.entries = &slot;
-    d.n = 1;
-    promises_are("slot GPU-1 -1\n"); /* no allocation of it is known */
-    slot.slot_mib = 5000;
-    promises_are("slot GPU-1 5000\n");
+    promised_on("GPU-9", "mem GPU-0 1024\ngo GPU-0 -1\nhami GPU-0 -1\n"
+                         "go GPU-1 -1\nhami GPU-1 -1\n");
+    static const enum ids_resource slots[] = {IDS_SHARE, IDS_DIALECT};
+    array_items(r, slots) {
+        const struct span id = slot_id(*r, 7);
+        struct podresources_entry slot = devices("slot", ids_resource_name(*r), &id, 1);
+        d.entries = &slot;
+        d.n = 1;
+        promises_are("slot GPU-1 -1\n"); /* no allocation of it is known */
+        slot.slot_mib = 5000;
+        promises_are("slot GPU-1 5000\n");
+    }
     const struct podresources_entry entry =
         devices("mem", "aliyun.com/gpu-mem", ids_of(&arena, "GPU-0", 3, 8), 5);
     d.entries = &entry;
@@ -247,15 +252,16 @@ static void pod_is(const char *uid, const char *annotations, const char *inits)
             "'spec':{'nodeName':'n1','initContainers':[%s],'containers':[{'name':'app',"
             "'resources':{'limits':{'aliyun.com/gpu-mem':'2'}}}]}}",
             uid, annotations, inits));
-    usage_meter_pod(meter, &(struct alloc_input){.type = ALLOC_IN_POD,
-                                                 .uid = span_of(uid),
-                                                 .pod = pod_allocation_new(&pod, 1024)});
+    usage_meter_pod(meter,
+                    &(struct alloc_input){.type = ALLOC_IN_POD,
+                                          .uid = span_of(uid),
+                                          .pod = pod_allocation_new(&pod, 1024, false)});
 }
 
 /* Another process allocates: the annotations say how much memory its slots are. */
 TEST(slots_of_another_process)
 {
-    const struct span ids[] = {slot_id(7), slot_id(8)};
+    const struct span ids[] = {slot_id(IDS_SHARE, 7), slot_id(IDS_SHARE, 8)};
     const struct podresources_entry slots[] = {
         devices("app", "aliyun.com/gpu-share", &ids[0], 1),
         devices("other", "aliyun.com/gpu-share", &ids[1], 1)};
@@ -268,9 +274,10 @@ TEST(slots_of_another_process)
                        "'aliyun.com/gpu-share':'1'}}}]}}"));
     d = (struct podresources){.refs = 1, .entries = slots, .n = 2};
     promises_are("app GPU-1 -1\nother GPU-1 -1\n");
-    usage_meter_pod(meter, &(struct alloc_input){.type = ALLOC_IN_POD,
-                                                 .uid = SPAN(UID),
-                                                 .pod = pod_allocation_new(&pod, 1024)});
+    usage_meter_pod(meter,
+                    &(struct alloc_input){.type = ALLOC_IN_POD,
+                                          .uid = SPAN(UID),
+                                          .pod = pod_allocation_new(&pod, 1024, false)});
     promises_are("app GPU-1 5000\nother GPU-1 -1\n");
 }
 

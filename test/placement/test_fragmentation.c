@@ -4,22 +4,25 @@
 #include "base/rng.h"
 #include "lib/unit.h"
 
-static struct request_mix mix;
+static struct requests mix;
 static struct frag frag;
+
+static const struct card_kind *taken[MIX_KINDS];
+static size_t n_taken;
 
 static uint8_t add_kind(struct span model, int64_t total_mib)
 {
-    static struct card_kind kinds[MIX_KINDS];
-    uint8_t id = request_mix_add_kind(&mix, kinds);
-    request_mix_remove_kind(&mix, id);
-    kinds[id] = (struct card_kind){.model = model, .total_mib = total_mib};
-    return request_mix_add_kind(&mix, &kinds[id]);
+    struct card_kind kind = {.model = model, .total_mib = total_mib};
+    return (taken[n_taken++] = requests_take_kind(&mix, &kind))->id;
 }
 
 static void end(void)
 {
+    while (n_taken)
+        requests_release_kind(&mix, taken[--n_taken]);
     frag_fini(&frag);
-    request_mix_fini(&mix);
+    requests_fini(&mix);
+    mix = (struct requests){0};
 }
 
 /* The measure of the node for the mix, which changed. */
@@ -30,31 +33,30 @@ static int64_t measured(const struct frag_node *node, bool by_scarcity)
 }
 
 /* The measure by its definition, shape by shape. */
-static int64_t unused_by(const struct request_mix_shape *s, const struct frag_node *node)
+static int64_t unused_by(const struct request_shape *s, const struct frag_node *node)
 {
     int64_t free = 0, too_small = 0;
     uint32_t usable = 0;
     for (uint32_t i = 0; i < node->n; i++) {
         int64_t amount = s->amounts[node->kind[i]];
-        bool ok = s->request.kind == REQUEST_CARDS ? node->whole >> i & 1
-                                                   : node->free_mib[i] >= amount;
+        bool ok = s->request->kind == REQUEST_MEMORY ? node->free_mib[i] >= amount
+                                                     : node->whole >> i & 1;
         ok &= amount >= 0;
         free += node->free_mib[i];
         too_small += ok ? 0 : node->free_mib[i];
         usable += ok;
     }
-    return s->cpu_milli > node->cpu_free || usable < s->request.cards ? free : too_small;
+    return s->cpu_milli > node->cpu_free || usable < s->request->cards ? free : too_small;
 }
 
 static int64_t by_definition(const struct frag_node *node)
 {
     int64_t total = 0, sum = 0;
-    for (size_t i = 0; i < mix.n; i++)
+    for (size_t i = 0; i < mix.n_shapes; i++)
         total += mix.shapes[i].weight;
-    for (size_t i = 0; i < mix.n; i++)
-        if (mix.shapes[i].request.kind != REQUEST_NONE)
-            sum += (mix.shapes[i].weight << FRAG_SHIFT) / total *
-                   unused_by(&mix.shapes[i], node);
+    for (size_t i = 0; i < mix.n_shapes; i++)
+        sum += (mix.shapes[i].weight << FRAG_SHIFT) / total *
+               unused_by(&mix.shapes[i], node);
     return sum;
 }
 
@@ -62,20 +64,19 @@ static void fill_mix(struct rng *rng)
 {
     static const char *const models[] = {"A", "B", "C", "D", "A,B", "C,B,D", "X"};
     uint64_t selective = rng_below(rng, 3);
-    request_mix_fini(&mix);
-    mix = (struct request_mix){0};
+    end();
     for (const char *model = "ABCDE"; *model; model++)
         add_kind((struct span){model, 1}, 1000);
     uint64_t pods = rng_below(rng, 60), cpus = 1 + rng_below(rng, 6);
     for (uint64_t i = 0; i < pods; i++) {
-        struct request r = {.kind = (enum request_kind)rng_below(rng, 3)};
+        struct request r = {.kind = (enum request_kind)(1 + rng_below(rng, 3))};
         r.cards = rng_below(rng, 4) ? 1 : 1 + (uint32_t)rng_below(rng, 4);
         r.mib_per_card = 1 + (int64_t)rng_below(rng, 11) * 100;
         if (rng_below(rng, 3) < selective)
             r.models = span_of(models[rng_below(rng, ARRAY_LEN(models))]);
         if (rng_below(rng, 40) == 0) /* far beyond the others, or close to them */
             r.mib_per_card = INT64_C(1) << rng_below(rng, 60);
-        request_mix_add(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
+        requests_weigh(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
     }
 }
 
@@ -126,7 +127,7 @@ TEST(a_node_with_more_requests_than_cpu_has_none_left)
     struct select_view view;
     struct frag_node node;
     select_view(&view, &full, NULL, SELECT_AS_IS);
-    request_mix_add(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
+    requests_weigh(&mix, &(struct request){.kind = REQUEST_CARDS, .cards = 1}, 4000);
     frag_prepare(&frag, &mix, false);
     frag_read(&view, -3000, &node);
     node.n = 1;
@@ -151,8 +152,8 @@ TEST(scarce_models_weigh_more)
     struct frag_node node = {.free_mib = {1000}, .n = 1, .kind = {b}};
     only_a.models = SPAN("A");
     nowhere.models = SPAN("X");
-    request_mix_add(&mix, &any, 0);
-    request_mix_add(&mix, &only_a, 0);
+    requests_weigh(&mix, &any, 0);
+    requests_weigh(&mix, &only_a, 0);
     static const struct {
         int64_t free_a, free_b, scarcity;
     } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
@@ -163,8 +164,8 @@ TEST(scarce_models_weigh_more)
         /* the share of the memory itself */
         ck_assert_int_eq(measured(&node, false), 500 << FRAG_SHIFT);
     }
-    request_mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
-    request_mix_add(&mix, &nowhere, 0);
+    requests_weigh(&mix, &nowhere, 0); /* a model that no card has makes no difference */
+    requests_weigh(&mix, &nowhere, 0);
     frag_prepare(&frag, &mix, true);
     int64_t on_b = frag_measure(&frag, &node);
     node.kind[0] = a;
@@ -178,9 +179,9 @@ TEST(the_largest_sum_does_not_overflow)
     uint8_t other = add_kind(SPAN("B"), INT64_MAX);
     struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
     struct frag_node node = {.n = SCV_MAX_CARDS};
-    request_mix_add(&mix, &r, 0);
+    requests_weigh(&mix, &r, 0);
     r.cards = 1;
-    request_mix_add(&mix, &r, 0);
+    requests_weigh(&mix, &r, 0);
     mix.kinds[rare].free_mib = 1;
     mix.kinds[other].free_mib = INT64_C(1) << 60;
     frag_prepare(&frag, &mix, true);
@@ -198,11 +199,11 @@ TEST(kinds_that_the_same_shapes_accept_are_one_class)
     for (int64_t i = 1; i <= 20; i++)
         add_kind(SPAN("A"), i);
     add_kind(SPAN("B"), 1);
-    request_mix_add(&mix, &r, 0);
+    requests_weigh(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 1);
     r.models = SPAN("A");
-    request_mix_add(&mix, &r, 0);
+    requests_weigh(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 2);
 }

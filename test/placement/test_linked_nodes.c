@@ -320,10 +320,10 @@ static size_t score(enum score_policy policy, struct request r,
 {
     struct score_scratch scratch = {0};
     const struct score_pod pod = {.pod.request = &r};
-    cleanup_mix struct request_mix mix = {0};
+    cleanup_requests struct requests mix = {0};
     struct score_run run;
     size_t best;
-    request_mix_add(&mix, &r, 0);
+    requests_weigh(&mix, &r, 0);
     score_nodes(policy, &pod, &mix, nodes, n, &scratch, points);
     score_begin(&run, policy, &pod, &mix, &scratch, n);
     do

@@ -98,8 +98,9 @@ static void cordon(const char *name, bool cordoned)
 static void assert_reason(const char *name, struct request r, const char *why)
 {
     cleanup_buf struct buf out = {0};
-    reason_add_schedulable(&out, node_of(name),
-                           &(struct select_pod){&r, 0, SPAN("me"), NULL});
+    struct obstacle list[OBSTACLES_MAX];
+    const struct reason_ask ask = {.pod = {&r, 0, SPAN("me"), NULL}};
+    reason_write(&out, node_of(name), &r, list, reason_list(node_of(name), &ask, list));
     ck_assert_str_eq(out.p ? out.p : "", why);
 }
 

@@ -80,7 +80,7 @@ static const struct ledger_node *set_cpu(const struct ledger_node *node,
 
 /* The values of the policy. */
 static void rate(struct score_run *run, enum score_policy policy,
-                 const struct score_pod *pod, const struct request_mix *mix,
+                 const struct score_pod *pod, const struct requests *mix,
                  struct score_scratch *scratch, const struct ledger_node *const *nodes,
                  size_t n)
 {
@@ -93,7 +93,7 @@ static void rate(struct score_run *run, enum score_policy policy,
 static int points[MOST];
 
 /* Scores these nodes into `points`; NULL is an unknown node. */
-static void score_with(enum score_policy policy, const struct request_mix *mix,
+static void score_with(enum score_policy policy, const struct requests *mix,
                        struct request r, const struct ledger_node *const *nodes, size_t n)
 {
     struct score_scratch scratch = {0};
@@ -132,7 +132,7 @@ TEST(a_reservation_of_lower_priority_costs_no_points)
         bool fits = select_fit_pod(n, &pod.pod) == FIT_YES;
         ck_assert_int_eq(fits, priority == 2);
         for (int policy = 0; policy < SCORE_POLICIES; policy++) {
-            score_nodes((enum score_policy)policy, &pod, ledger_mix(ledger), &n, 1,
+            score_nodes((enum score_policy)policy, &pod, ledger_requests(ledger), &n, 1,
                         &scratch, points);
             ck_assert_int_eq(points[0] > 0, fits);
         }
@@ -176,7 +176,7 @@ TEST(binpack_prefers_full_nodes_and_spread_empty_ones)
 
 TEST(no_points_without_fit_or_request)
 {
-    cleanup_mix struct request_mix mix = {0};
+    cleanup_requests struct requests mix = {0};
     const struct ledger_node *small = NODE_WITH_FREE("n1", 1000, 2000);
     const struct ledger_node *large = NODE_WITH_FREE("n2", 9000);
     for (int p = 0; p < SCORE_POLICIES; p++) {
@@ -191,12 +191,12 @@ TEST(no_points_without_fit_or_request)
 
 /* -- fgd -- */
 
-static struct request_mix mix_of(const int64_t *mib, size_t n)
+static struct requests mix_of(const int64_t *mib, size_t n)
 {
-    struct request_mix mix = {0};
+    struct requests mix = {0};
     for (size_t i = 0; i < n; i++) {
         struct request r = memory(mib[i], 1);
-        request_mix_add(&mix, &r, 0);
+        requests_weigh(&mix, &r, 0);
     }
     return mix;
 }
@@ -205,7 +205,7 @@ static struct request_mix mix_of(const int64_t *mib, size_t n)
 
 TEST(fgd_leaves_memory_that_other_pods_can_use)
 {
-    cleanup_mix struct request_mix mix = MIX(8000, 8000, 8000, 3000);
+    cleanup_requests struct requests mix = MIX(8000, 8000, 8000, 3000);
     const struct ledger_node *a = NODE_WITH_FREE("a", 11000); /* 8000 stay free */
     const struct ledger_node *b = NODE_WITH_FREE("b", 8000); /* 5000, which few request */
     SCORE(SCORE_BINPACK, &mix, memory(3000, 1), a, b);
@@ -213,7 +213,7 @@ TEST(fgd_leaves_memory_that_other_pods_can_use)
     SCORE(SCORE_FGD, &mix, memory(3000, 1), a, b);
     expect_points(10, 0);
     /* If all requests are small, nothing is stranded: the fuller node is better. */
-    cleanup_mix struct request_mix little = MIX(1000, 1000);
+    cleanup_requests struct requests little = MIX(1000, 1000);
     SCORE(SCORE_FGD, &little, memory(3000, 1), a, b);
     expect_points(8, 10);
 }
@@ -222,7 +222,7 @@ TEST(fgd_leaves_memory_that_other_pods_can_use)
  * most one less, so that kube-scheduler's own plugins decide. */
 TEST(fgd_does_not_stretch_small_differences)
 {
-    cleanup_mix struct request_mix mix = MIX(4000);
+    cleanup_requests struct requests mix = MIX(4000);
     const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 15999);
     const struct ledger_node *empty = NODE_WITH_FREE("b", 16000, 16000);
     const struct ledger_node *full = NODE_WITH_FREE("c", 16000, 0);
@@ -239,7 +239,7 @@ TEST(fgd_does_not_stretch_small_differences)
 TEST(fgd_balances_cpu_and_memory)
 {
     struct score_scratch scratch = {0};
-    cleanup_mix struct request_mix mix = {0};
+    cleanup_requests struct requests mix = {0};
     struct request r = whole(1), none = {0};
     const struct ledger_node *nodes[] = {
         set_cpu(NODE_WITH_FREE("a", 16000, 16000), 100000, 60000),
@@ -248,7 +248,7 @@ TEST(fgd_balances_cpu_and_memory)
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     expect_points(10, 7);
     /* A pod without a GPU goes where it does not cut off cards from CPU. */
-    request_mix_add(&mix, &r, 40000);
+    requests_weigh(&mix, &r, 40000);
     set_cpu(nodes[0], 100000, 45000);
     set_cpu(nodes[1], 100000, 55000);
     score_nodes(SCORE_FGD, &other, &mix, nodes, 2, &scratch, points);
@@ -261,7 +261,7 @@ TEST(fgd_balances_cpu_and_memory)
 TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
 {
     struct score_scratch scratch = {0};
-    cleanup_mix struct request_mix mix = {0};
+    cleanup_requests struct requests mix = {0};
     struct request r = memory(4000, 1);
     struct score_pod pod = {{.request = &r}, 0};
     const struct ledger_node *nodes[] = {
@@ -269,7 +269,7 @@ TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
         set_cpu(NODE_WITH_FREE("b", 16000, 16000), 100000, 100000)};
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] == 10 && points[1] < 10);
-    request_mix_add(&mix, &r, 10000);
+    requests_weigh(&mix, &r, 10000);
     set_cpu(nodes[1], 100000, 0);
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &scratch, points);
     ck_assert(points[0] < 10 && points[1] == 10);
@@ -289,7 +289,7 @@ TEST(the_best_nodes_are_in_exact_order)
     const struct ledger_node *nodes[5];
     struct request r = memory(1000, 1);
     const struct score_pod pod = {.pod.request = &r};
-    cleanup_mix struct request_mix mix = {0};
+    cleanup_requests struct requests mix = {0};
     struct score_scratch scratch = {0};
     struct score_run run;
     size_t best[6];
@@ -341,7 +341,7 @@ static struct request random_request(struct rng *rng)
 }
 
 /* Values of nodes with and without their rows. */
-static void compare_values(const struct score_pod *pod, const struct request_mix *mix,
+static void compare_values(const struct score_pod *pod, const struct requests *mix,
                            const struct ledger_node *const *with,
                            const struct ledger_node *const *without, size_t n)
 {
@@ -370,7 +370,7 @@ static void compare_fits(const struct ledger_node *with,
     ck_assert_uint_eq(by_rows, by_cards);
     ck_assert_int_eq(select_fit(with, r), fit);
     enum fit one = select_fit_one(with, select_least_mib(r));
-    ck_assert(one == FIT_NEVER || one == fit);
+    ck_assert(one == FIT_ASK || one == fit);
 }
 
 /* A node's rows and its cards give the same values, after any changes of the node. */
@@ -395,11 +395,11 @@ TEST(rows_score_as_the_cards_do)
             valid += node->rows.valid;
             most += node->rows.valid && node->n_cards == LEDGER_ROWS;
         }
-        cleanup_mix struct request_mix mix = {0};
-        memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
+        cleanup_requests struct requests mix = {0};
+        memcpy(mix.kinds, ledger_requests(ledger)->kinds, sizeof mix.kinds);
         for (int i = 0; i < 5; i++) {
             struct request r = random_request(&rng);
-            request_mix_add(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
+            requests_weigh(&mix, &r, (int64_t)rng_below(&rng, 3) * 20000);
         }
         struct request r = random_request(&rng);
         struct score_pod pod = {{.request = &r}, (int64_t)rng_below(&rng, 3) * 8000};
@@ -426,27 +426,27 @@ TEST(fgd_spares_the_models_that_other_pods_need)
     const struct ledger_node *b[] = {
         node_of_model("b0", "B", 8), node_of_model("b1", "B", 8),
         node_of_model("b2", "B", 8), node_of_model("b3", "B", 8)};
-    cleanup_mix struct request_mix mix = {0};
-    memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
+    cleanup_requests struct requests mix = {0};
+    memcpy(mix.kinds, ledger_requests(ledger)->kinds, sizeof mix.kinds);
     struct request only_a = memory(8000, 1), only_b = only_a;
     only_a.models = SPAN("A");
     only_b.models = SPAN("A,B");
-    request_mix_add(&mix, &only_a, 0);
+    requests_weigh(&mix, &only_a, 0);
     for (int i = 0; i < 3; i++)
-        request_mix_add(&mix, &only_b, 0);
+        requests_weigh(&mix, &only_b, 0);
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0], b[1]);
     expect_points(0, SCORE_MAX);
     only_b.models = SPAN("B");
     for (int i = 0; i < 3; i++)
-        request_mix_add(&mix, &only_b, 0);
+        requests_weigh(&mix, &only_b, 0);
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0], b[1]);
     expect_points(0, SCORE_MAX);
     for (int i = 0; i < 4; i++) /* until nothing else is left of B */
         for (int card = 0; card < 8; card++)
             promise(b[i]->name.p, card, i ? 15900 : 7000);
-    memcpy(mix.kinds, ledger_mix(ledger)->kinds, sizeof mix.kinds);
+    memcpy(mix.kinds, ledger_requests(ledger)->kinds, sizeof mix.kinds);
     for (int i = 0; i < 40; i++)
-        request_mix_add(&mix, &only_b, 0);
+        requests_weigh(&mix, &only_b, 0);
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0]);
     ck_assert_int_eq(points[0], SCORE_MAX);
 }
@@ -454,7 +454,7 @@ TEST(fgd_spares_the_models_that_other_pods_need)
 /* The largest sizes in API objects do not overflow (the sanitizers check). */
 TEST(largest_sizes_do_not_overflow)
 {
-    cleanup_mix struct request_mix mix = MIX(INT64_C(1) << 40, 1);
+    cleanup_requests struct requests mix = MIX(INT64_C(1) << 40, 1);
     struct card_facts huge[16];
     for (int i = 0; i < 16; i++)
         huge[i] = (struct card_facts){INT64_C(1) << 40,
@@ -485,7 +485,7 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
     struct score_pod pod = {.pod.request = &r};
     struct score_scratch scratch = {0};
     struct score_run run;
-    cleanup_mix struct request_mix none = {0};
+    cleanup_requests struct requests none = {0};
     rate(&run, SCORE_SCV, &pod, &none, &scratch, nodes, n);
     int64_t value = scratch.values[which].base;
     score_scratch_fini(&scratch);
@@ -588,7 +588,7 @@ TEST_LOOP(a_node_where_the_pod_takes_from_nobody_is_the_best, SCORE_POLICIES)
             set_cpu(even_node("f", c->cards, 16000), 16000, 16000)};
         const struct span names[] = {SPAN("e"), SPAN("f")};
         const int64_t usual[] = {4000};
-        cleanup_mix struct request_mix mix = mix_of(usual, 1);
+        cleanup_requests struct requests mix = mix_of(usual, 1);
         const struct score_pod pod = {{&c->asks, 5, SPAN("me"), NULL}, 1000};
         struct score_scratch scratch = {0};
         struct score_run run;

@@ -69,7 +69,7 @@ static void ask_all(struct buf *out, const struct ledger_node *const *nodes, siz
     }
     for (int policy = 0; policy < SCORE_POLICIES; policy++) {
         int points[8];
-        score_nodes((enum score_policy)policy, &pod, ledger_mix(ledger), nodes, n,
+        score_nodes((enum score_policy)policy, &pod, ledger_requests(ledger), nodes, n,
                     &scratch, points);
         for (size_t i = 0; i < n; i++)
             buf_printf(out, "%d ", points[i]);
@@ -92,6 +92,41 @@ static void ask_all(struct buf *out, const struct ledger_node *const *nodes, siz
         buf_printf(out, "\nmember %d %lx", members[k].placed, members[k].cards);
 }
 
+/* A new ledger of three nodes with pods. */
+static void random_nodes(struct rng *rng, struct span dialect,
+                         const struct ledger_node *nodes[3])
+{
+    restart();
+    for (int i = 0; i < 3; i++) {
+        const char *name = quoted(&arena, "n%d", i).p;
+        int cards = 1 + (int)rng_below(rng, 4);
+        struct scv scv = object_scv_even(&arena, name, cards, CARD_MIB);
+        scv.dialect = dialect;
+        ledger_scv_seen(ledger, &scv, 0);
+        for (int k = (int)rng_below(rng, 6); k > 0; k--) {
+            int card = (int)rng_below(rng, (uint64_t)cards);
+            int64_t mib = 1 + (int64_t)rng_below(rng, 500);
+            if (node_of(name)->cards[card].free_mib < mib)
+                continue;
+            struct ledger_pod *pod =
+                bound_pod(name, quoted(&arena, "p%d-%d", i, k).p, memory(mib, 1), card);
+            pod->priority = (int32_t)rng_below(rng, 8);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        nodes[i] = node_of(quoted(&arena, "n%d", i).p);
+}
+
+static bool same_answers(const struct ledger_node *const *nodes, const struct request *x,
+                         const struct request *y)
+{
+    cleanup_buf struct buf a = {0}, b = {0};
+    ask_all(&a, nodes, 3, x);
+    ask_all(&b, nodes, 3, y);
+    ck_assert_str_eq(a.p, b.p);
+    return select_fit(nodes[0], x) == FIT_YES;
+}
+
 TEST(a_percentage_of_equal_cards_is_so_many_mib)
 {
     struct rng rng;
@@ -99,33 +134,52 @@ TEST(a_percentage_of_equal_cards_is_so_many_mib)
     int fits = 0;
     for (int round = 0; round < ROUNDS; round++) {
         const struct ledger_node *nodes[3];
-        restart();
-        for (int i = 0; i < 3; i++) {
-            const char *name = quoted(&arena, "n%d", i).p;
-            int cards = 1 + (int)rng_below(&rng, 4);
-            even_node(name, cards, CARD_MIB);
-            for (int k = (int)rng_below(&rng, 6); k > 0; k--) {
-                int card = (int)rng_below(&rng, (uint64_t)cards);
-                int64_t mib = 1 + (int64_t)rng_below(&rng, 500);
-                if (node_of(name)->cards[card].free_mib < mib)
-                    continue;
-                struct ledger_pod *pod = bound_pod(name, quoted(&arena, "p%d-%d", i, k).p,
-                                                   memory(mib, 1), card);
-                pod->priority = (int32_t)rng_below(&rng, 8);
-            }
-        }
-        for (int i = 0; i < 3; i++)
-            nodes[i] = node_of(quoted(&arena, "n%d", i).p);
+        random_nodes(&rng, SPAN(""), nodes);
         uint32_t percent = 1 + (uint32_t)rng_below(&rng, 100);
         struct request r = percent_of(percent, 1 + (uint32_t)rng_below(&rng, 3));
         r.placement = rng_below(&rng, 2) ? PLACE_SPREAD : PLACE_BINPACK;
         struct request same = r;
-        request_settle(&same, percent * CARD_MIB / 100);
-        cleanup_buf struct buf a = {0}, b = {0};
-        ask_all(&a, nodes, 3, &r);
-        ask_all(&b, nodes, 3, &same);
-        ck_assert_str_eq(a.p, b.p);
-        fits += select_fit(nodes[0], &r) == FIT_YES;
+        request_settle(&same, percent * CARD_MIB / 100, 0);
+        fits += same_answers(nodes, &r, &same);
+    }
+    ck_assert(fits > ROUNDS / 10 && fits < ROUNDS);
+}
+
+/* A request in a dialect is that of slots or of whole cards; nvidia.com/gpu alone is on each node what
+ * it means there. */
+TEST(a_request_in_a_dialect_is_what_it_means_on_the_node)
+{
+    struct rng rng;
+    rng_init(&rng, 9);
+    int fits = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        const struct ledger_node *nodes[3];
+        const uint8_t percent = (uint8_t)(1 + rng_below(&rng, 100));
+        const uint32_t cards = 1 + (uint32_t)rng_below(&rng, 3);
+        struct request_part part = {.percent = percent};
+        struct request slots = percent_of(percent, cards), all = whole(cards),
+                       devices = {.kind = REQUEST_DEVICES, .cards = cards};
+        slots.placement = rng_below(&rng, 2) ? PLACE_SPREAD : PLACE_BINPACK;
+        struct request words = slots, alone = all, gpus = devices;
+        words.dialect = alone.dialect = SCV_DIALECT_HAMI;
+        words.parts = alone.parts = &part;
+        words.n_parts = alone.n_parts = 1;
+        gpus.hami = &alone;
+        random_nodes(&rng, SPAN("hami"), nodes);
+        fits += same_answers(nodes, &words, &slots);
+        same_answers(nodes, &alone, &all);
+        same_answers(nodes, &gpus, &all);
+        random_nodes(&rng, SPAN(""), nodes);
+        same_answers(nodes, &gpus, &devices);
+        for (int i = 0; i < 3; i++) {
+            expect_fit(nodes[i], words, FIT_NEVER);
+            ck_assert_int_eq(reason_class_of(nodes[i], &words, FIT_NEVER), REASON_MODE);
+        }
+        random_nodes(&rng, SPAN("kai"), nodes);
+        for (int i = 0; i < 3; i++) {
+            expect_fit(nodes[i], gpus, FIT_LATER);
+            expect_fit(nodes[i], devices, FIT_YES); /* without --requests-of */
+        }
     }
     ck_assert(fits > ROUNDS / 10 && fits < ROUNDS);
 }

@@ -73,7 +73,7 @@ static void on_publish(struct world *w, void *arg)
 
 bool kubelet_starts(struct world *w, struct oracle_pod *p)
 {
-    if (p->started || p->devices || !oracle_limited(p))
+    if (p->started || p->devices || p->raw_hami || !oracle_limited(p))
         return true;
     cleanup_json_value json_t *pod = api_get(w, POD_PATH "%s", p->name);
     p->started = give(w, p, pod);

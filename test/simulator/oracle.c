@@ -313,6 +313,12 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     p->raw_slots = total(pod, "aliyun.com/gpu-share");
     p->devices = (int)total(pod, "nvidia.com/gpu");
     p->labeled = !p->raw_mem && !p->raw_cards && !p->devices && !p->raw_slots;
+    p->raw_hami = total(pod, "nvidia.com/gpumem");
+    if (p->raw_hami) { /* HAMi's plugin gives it parts of cards, and no card to hold */
+        ask = (struct oracle_ask){.cards = p->devices, .mib = p->raw_hami};
+        p->devices = 0;
+        return ask;
+    }
     const char *memory = text_in(pod, ANNOTATIONS, "gpushare/memory");
     int64_t part = memory_of(memory), each = slots_of(pod);
     int64_t at_once = each > 0 ? p->raw_slots / each : 1; /* containers */
@@ -520,6 +526,8 @@ int64_t oracle_pod_mib(const struct oracle_pod *p)
     int64_t n = p->n_cards ? p->n_cards : 1;
     if (!p->foreign)
         return p->ask.mib;
+    if (p->raw_hami)
+        return p->raw_hami;
     if (p->raw_mem)
         return (p->raw_mem + n - 1) / n * 1024;
     if (!p->n_cards)
@@ -532,7 +540,7 @@ int64_t oracle_pod_mib(const struct oracle_pod *p)
 
 bool oracle_limited(const struct oracle_pod *p)
 {
-    return p->raw_mem || p->raw_cards || p->raw_slots;
+    return p->raw_mem || p->raw_cards || p->raw_slots || p->raw_hami;
 }
 
 int64_t oracle_part(const struct request *r, int64_t size)
@@ -584,6 +592,10 @@ struct oracle_sum oracle_sum(const struct world *w, int node, int card)
 bool oracle_fits(const struct world *w, const struct oracle_pod *p, int node, int card)
 {
     struct oracle_sum sum = oracle_sum(w, node, card);
+    EACH_POD(w, other) /* what HAMi gave is unknown, so it can be all of any card */
+    if (other->raw_hami && !other->n_cards && !other->over &&
+        oracle_index(other->node) == node)
+        return false;
     if (p->ask.whole)
         return !sum.whole && !sum.shared;
     int64_t size = sizes[node][card];
@@ -769,6 +781,30 @@ static void check_promise(struct world *w, struct oracle_pod *p, json_t *pod)
     w->stats.percent += p->ask.percent != 0;
 }
 
+/* "UUID,NVIDIA,MIB,0:UUID,...:;" of one container. What is not of this form names no card. */
+static void read_hami(struct oracle_pod *p, json_t *pod)
+{
+    const char *text = text_in(pod, ANNOTATIONS, "hami.io/vgpu-devices-allocated");
+    const char *node = text_in(pod, ANNOTATIONS, "hami.io/vgpu-node");
+    int at = oracle_index(p->node), card, n = 0;
+    char uuid[32];
+    p->n_cards = 0;
+    while (text && node && !strcmp(node, p->node) && strncmp(text, ";", 1) != 0) {
+        for (card = 0; card < oracle_cards(at); card++) {
+            cleanup_free char *entry = xasprintf(
+                "%s,NVIDIA,%lld,0:", oracle_uuid(at, card, uuid), (long long)p->raw_hami);
+            if (strncmp(text, entry, strlen(entry)) == 0) {
+                text += strlen(entry);
+                p->card[n++] = card;
+                break;
+            }
+        }
+        if (card == oracle_cards(at) || n > p->ask.cards)
+            return;
+    }
+    p->n_cards = n == p->ask.cards ? n : 0;
+}
+
 static void see(struct world *w, json_t *pod)
 {
     const char *uid = sim_jsonx_str(pod, "metadata.uid");
@@ -811,6 +847,10 @@ static void see(struct world *w, json_t *pod)
             p->n_cards = notes.n;
             memcpy(p->card, notes.card, sizeof p->card);
         }
+        if (p->raw_hami)
+            read_hami(p, pod);
+        w->stats.hami += p->raw_hami > 0;
+        w->stats.damaged += p->raw_hami > 0 && !p->n_cards;
         truth_bound(p, pod);
         if (!p->devices && !p->foreign)
             check_promise(w, p, pod);

@@ -218,7 +218,9 @@ void truth_bound(struct oracle_pod *p, json_t *pod)
     p->promise = text_of(pod);
     p->recorded = is_recorded(p, pod);
     p->strange = names_strange_card(pod, node);
-    p->odd = p->foreign && !is_clear(p, pod, node);
+    /* A forged record of a bind in a dialect, which a replica counts. */
+    p->odd = (p->foreign && !is_clear(p, pod, node)) ||
+             (p->devices && oracle_note(pod, KEY_MEMORY));
 }
 
 void truth_changed(struct world *w, struct oracle_pod *p, json_t *pod)
@@ -418,10 +420,13 @@ static void compare_pod(struct world *w, const struct replica *r,
     for (uint32_t i = 0; i < mine->n_shares; i++) {
         bool same = false;
         int64_t has = mine->shares[i].mib;
+        const struct card *on = ledger_share_card(mine->node, &mine->shares[i]);
+        /* Of HAMi, it has no index; the node may have no cards now. */
+        int index = p->raw_hami && on ? on->index : mine->shares[i].card;
         for (int k = 0; k < p->n_cards; k++)
-            same |=
-                oracle_card(oracle_index(p->node), mine->shares[i].card) == p->card[k] &&
-                (p->ask.whole || has == mib || (more && has > mib));
+            same |= ((p->raw_hami && !on) ||
+                     oracle_card(oracle_index(p->node), index) == p->card[k]) &&
+                    (p->ask.whole || has == mib || (more && has > mib));
         if (!same)
             violated(w, "r%d has another share of pod %s", r->id, p->uid);
     }

@@ -13,6 +13,8 @@
  *
  * They may overcommit a card, which cannot be prevented. But their pods count for every
  * promise of a replica after their delivery.
+ *
+ * HAMi, which still runs, is one of them: its promise is an annotation, sometimes a damaged one.
  */
 
 const char old_promise[] =
@@ -225,13 +227,48 @@ void plain_settled(struct world *w)
     }
 }
 
+/* HAMi binds a pod to the first cards of a node that have room now. */
+static void hami_binds(struct world *w)
+{
+    cleanup_buf struct buf cards = {0};
+    int node = any(w, NODES), wanted = 1 + any(w, 2), n = 0;
+    int64_t mib = between(
+        w, 500, 4000);    /* no card shrinks below: the ledger counts no more than it */
+    if (node == MIG_NODE) /* a UUID that is gone counts on every card */
+        return;
+    for (int card = 0; card < oracle_cards(node) && n < wanted; card++) {
+        struct oracle_sum sum = oracle_sum(w, node, card);
+        char uuid[32];
+        if (!oracle_available(w, node, card) || sum.whole ||
+            oracle_card_mib(w, node, card) - sum.mib < mib)
+            continue;
+        buf_printf(&cards, "%s,NVIDIA,%lld,0:", oracle_uuid(node, card, uuid),
+                   (long long)mib);
+        n++;
+    }
+    if (n < wanted)
+        return;
+    bool damaged = any(w, 6) == 0;
+    cleanup_free char *body = xasprintf(
+        "{\"metadata\":{\"name\":\"hami%llu\",\"annotations\":{\"hami.io/"
+        "vgpu-node\":\"n%d\","
+        "\"hami.io/vgpu-devices-allocated\":\"%s%s;\"}},\"spec\":{\"nodeName\":\"n%d\","
+        "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
+        "\"nvidia.com/gpu\":\"%d\",\"nvidia.com/gpumem\":\"%lld\"}}}]}}",
+        (unsigned long long)++w->stats.pods, node, cards.p, damaged ? "GPU" : "", node,
+        wanted, (long long)mib);
+    trace(w, "HAMi binds a pod: %u", policy_create(w, body));
+}
+
 void outsiders_act(struct world *w)
 {
     if (!w->outsiders)
         return;
-    int kind = any(w, 4);
+    int kind = any(w, 5);
     plain_act(w);
-    if (kind > 1) {
+    if (kind == 4) {
+        hami_binds(w);
+    } else if (kind > 1) {
         older_extender(w);
     } else if (kind == 1) {
         by_hand(w);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/sim.h"
 
+#include "domain/dialect.h"
 #include "extender/tried.h"
 
 #include <stdio.h>
@@ -800,7 +801,8 @@ void replica_boot(struct world *w, struct replica *r)
         /* Only a yard has Node objects. */
         .ledger = {.unit_mib = 1024,
                    .external_tolerance_mib = 1024,
-                   .require_node = w->yard != NULL},
+                   .require_node = w->yard != NULL,
+                   .dialect = &dialect_hami},
         .identity = identity,
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",

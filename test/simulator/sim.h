@@ -69,7 +69,8 @@ typedef void (*event_fn)(struct world *w, void *arg);
     X(quiets)                                                                               \
     X(freezes)                                                                              \
     X(clocks_set)                                                                           \
-    X(foreign) X(forwarded) X(misdirected) X(cut_off) X(edits) /* of users */               \
+    X(foreign)                                                                              \
+    X(forwarded) X(misdirected) X(cut_off) X(edits) /* of users */                          \
         X(invalid)                      /* bound pods with an invalid request */            \
         X(given_back)                   /* views with cards of pods that have ended */      \
         X(must_be_stale)                /* stale nodes, by an independent count */          \
@@ -95,7 +96,9 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(gangs_started) /* Bindings with which a gang has as many members as must start */ \
         X(yards)         /* gangs that have run in a yard */                                \
         X(slots) X(percent) /* pods of slots bound; ... of a percentage */                  \
-        X(unreserved) /* single pods that filter gave a node without a reservation */
+        X(hami)                                                                             \
+            X(damaged) /* pods that HAMi has bound; ... whose annotation is damaged */      \
+        X(unreserved)  /* single pods that filter gave a node without a reservation */
 
 struct stats {
 #define STAT(name) uint64_t name;
@@ -543,8 +546,9 @@ struct oracle_pod {
     bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
     int64_t raw_mem, raw_cards, raw_core, raw_slots;
-    bool labeled; /* no limits: requests by labels, now or before */
-    bool edited;  /* its labels or annotations have changed since it was created */
+    int64_t raw_hami; /* of a pod of HAMi: MiB on each of its cards */
+    bool labeled;     /* no limits: requests by labels, now or before */
+    bool edited;      /* its labels or annotations have changed since it was created */
     char resource_version[32];
     int version; /* of its request: rises with every change */
     /* What each replica knows. */

@@ -219,7 +219,7 @@ static void edit_promise(struct world *w)
 {
     cleanup_buf struct buf notes = {0}, body = {0};
     const struct oracle_pod *p = oracle_pick(w, !dice(w, 8));
-    if (!p || p->raw_slots)
+    if (!p || p->raw_slots || p->raw_hami)
         return;
     cleanup_free char *name = xstrdup(p->name);
     int kind = any(w, 4), node = oracle_index(p->node);

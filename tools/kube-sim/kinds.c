@@ -83,6 +83,14 @@ const struct kind sim_kinds[KINDS_N] = {
      .shape = "data texts\n"
               "binaryData texts\n"
               "immutable bool\n"},
+    {"", "resourcequotas", "resourcequota", "ResourceQuota", .namespaced = true,
+     .status = true, .fields = namespaced,
+     .shape = "spec object\n"
+              "spec.hard amounts\n"
+              "spec.scopes strings\n"
+              "status object\n"
+              "status.hard amounts\n"
+              "status.used amounts\n"},
     {"", "secrets", "secret", "Secret", .namespaced = true, .fields = secret_fields,
      .shape = "data texts\n"
               "type string\n"

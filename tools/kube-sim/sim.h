@@ -284,7 +284,7 @@ const char *sim_jsonx_type(const json_t *j);
 
 struct faultlist;
 
-enum { KINDS_N = 9 };
+enum { KINDS_N = 10 };
 
 struct field {
     const char *name;      /* in the selector: "spec.nodeName" */

@@ -222,7 +222,7 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
             ledger_pod_remove(c->ledger, pending);
         return false;
     }
-    score_nodes(c->policy, &asks, ledger_mix(c->ledger), c->candidates, n, &c->scratch,
+    score_nodes(c->policy, &asks, ledger_requests(c->ledger), c->candidates, n, &c->scratch,
                 c->points);
     uint32_t at = c->candidate_nodes[pick(c->points, n, rng)];
     if (pending)

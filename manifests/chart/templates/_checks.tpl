@@ -72,7 +72,7 @@
     "--node-score" "set extender.nodeScore instead" "--filter-answer" "set extender.filterAnswer instead" "--events" "set extender.events instead"
     "--metrics-detail" "set extender.metricsDetail instead"
     "--drain-timeout" "set extender.drainSeconds instead"
-    "--preempt-after" "set extender.preemption instead"
+    "--preempt-after" "set extender.preemption instead" "--requests-of" "set requestsOf instead"
     "--drain-delay" "the chart matches it with the readiness probe"
     "--port" "the Service and the probes use a fixed port" "--observe-port" "the probes and the alert rules use a fixed port"
     "--listen" "probes connect to the address of the pod" "--advertise" "the chart sets the address of the pod"
@@ -102,13 +102,20 @@
     "--overuse-grace" "set scvAgent.overuse instead"
     "--overuse-tolerance" "set scvAgent.overuse instead" "--overuse-always" "set scvAgent.overuse instead"
     "--xid-ignore" "set gpuNodes.xidIgnore instead" "--xid-fatal" "set gpuNodes.xidFatal instead"
-    "--set-limits" "set gpuNodes.setLimits instead"
+    "--set-limits" "set gpuNodes.setLimits instead" "--requests-of" "set gpuNodes.dialect instead"
     "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
     "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}
 {{- range $at := list "scvAgent" "devicePlugin" }}
 {{- $level := printf "set %s.logLevel instead" $at }}
 {{- $mine := merge (dict "--log-level" $level "LOG_LEVEL" $level) $taken }}
 {{- include "gpushare.checkExtra" (dict "of" (get $.Values $at) "at" $at "mine" $mine) }}
+{{- end }}
+{{- $dialect := .Values.gpuNodes.dialect }}
+{{- if and $dialect (not .Values.requestsOf) }}
+{{- fail (printf "gpuNodes.dialect: no scheduler would know what nvidia.com/gpu means on these nodes; set requestsOf to %s" $dialect) }}
+{{- end }}
+{{- if and $dialect (not (include "gpushare.oneNodeProgram" .)) }}
+{{- fail "gpuNodes.dialect: scvAgent publishes what devicePlugin serves, which takes one DaemonSet; enable both, with the same values" }}
 {{- end }}
 {{- if and .Values.mps.enabled (ne .Values.devicePlugin.isolation "mps") }}
 {{- fail "mps.enabled: no container would use the MPS daemon; set devicePlugin.isolation to mps" }}
@@ -145,6 +152,9 @@
 {{- end }}
 {{- if and $s.tlsSecretName (not $tls.secretName) }}
 {{- fail "scheduler.tlsSecretName: it has no effect without extender.tls.secretName, because the extender makes the certificate" }}
+{{- end }}
+{{- if and $s.secondName (not (include "gpushare.ownScheduler" .)) }}
+{{- fail "scheduler.secondName: the chart installs no kube-scheduler; set scheduler.enabled to true, or add a profile to your kube-scheduler's configuration" }}
 {{- end }}
 {{- $taken := dict
     "--config" "the chart makes the configuration" "--secure-port" "the probes use a fixed port"
@@ -208,7 +218,8 @@
 {{- range $path := concat $monitoring (list "image" "crd" "nodeLeaseNamespace" "podDefaults" "inspectRoles" "gpuNodes"
     "extender.image" "extender.pdb" "extender.preemption" "extender.service" "extender.tls.certManager"
     "extender.apiService" "extender.serviceAccount" "extender.leaseSeconds"
-    "gpuNodes.xidIgnore" "gpuNodes.xidFatal" "gpuNodes.setLimits"
+    "gpuNodes.xidIgnore" "gpuNodes.xidFatal" "gpuNodes.setLimits" "gpuNodes.dialect" "requestsOf" "takeover"
+    "takeoverAccounts" "scheduler.secondName"
     "scheduler.image" "scheduler.serviceAccount" "scvAgent.image" "scvAgent.overuse" "scvAgent.serviceAccount"
     "devicePlugin.image" "devicePlugin.serviceAccount" "mps" "helmTest") }}
 {{- $at := $.Values }}
@@ -234,6 +245,9 @@
 {{- end }}
 {{- if and .Values.exemptAccounts (not .Values.admissionPolicies) }}
 {{- fail "exemptAccounts: without admissionPolicies every account may write promises; set admissionPolicies to true" }}
+{{- end }}
+{{- if and .Values.takeover (not .Values.requestsOf) }}
+{{- fail "takeover: without requestsOf no pods are taken over" }}
 {{- end }}
 {{- include "gpushare.checkUnit" . }}
 {{- include "gpushare.checkUpgrade" . }}

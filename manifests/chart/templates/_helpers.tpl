@@ -429,6 +429,25 @@ subjects:
 {{- end }}
 {{- end }}
 
+{{/* Layout preemption. */}}
+{{- define "gpushare.preemption" -}}
+{{- if or .Values.extender.preemption.enabled .Values.requestsOf }}true{{ end }}
+{{- end }}
+
+{{/* HAMi's limits besides nvidia.com/gpu. No node offers them, so kube-scheduler must not count them. */}}
+{{- define "gpushare.hamiKeys" -}}
+{{- if .Values.requestsOf }}nvidia.com/gpumem nvidia.com/gpumem-percentage nvidia.com/gpucores{{ end }}
+{{- end }}
+
+{{/* The limits that the extender promises, (list $), as a list of CEL; and others, where they may be
+     HAMi's: (list $ NAME). */}}
+{{- define "gpushare.promised" -}}
+{{- $root := first . }}
+{{- $names := list "aliyun.com/gpu-mem" "aliyun.com/gpu-count" "aliyun.com/gpu-share" }}
+{{- with include "gpushare.hamiKeys" $root }}{{ $names = concat $names (splitList " " .) (rest $) }}{{ end -}}
+['{{ join "', '" $names }}']
+{{- end }}
+
 {{- define "gpushare.publishArgs" -}}
 {{- $o := .Values.scvAgent.overuse }}
 {{- if ne $o.action "event" }}
@@ -506,6 +525,11 @@ metadata:
   {{- end }}
 {{- end }}
 
+{{/* "true" where HAMi's requests are understood. */}}
+{{- define "gpushare.hami" -}}
+{{- if has "hami" (splitList "," (toString .Values.requestsOf)) }}true{{ end }}
+{{- end }}
+
 {{- define "gpushare.configmapsRule" -}}
 # The ConfigMaps unhealthy-gpu-<node> list excluded cards. There is one for each node, so their
 # names cannot be listed here.
@@ -567,7 +591,15 @@ leaderElection:
 percentageOfNodesToScore: {{ . }}
 {{- end }}
 profiles:
-- schedulerName: gpushare-scheduler
+{{- range $name := prepend (compact (list .Values.scheduler.secondName)) "gpushare-scheduler" }}
+- schedulerName: {{ $name }}
+  {{- if and $e.allPods $.Values.requestsOf }}
+  # Without managedResources, which would leave out other pods.
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResources: [{{ include "gpushare.hamiKeys" $ | replace " " ", " }}]}
+  {{- end }}
+{{- end }}
 extenders:
 - urlPrefix: {{ ternary "https" "http" (ne $https "") }}://{{ $address }}:12345/gpushare-scheduler
   filterVerb: filter
@@ -596,6 +628,14 @@ extenders:
     ignoredByScheduler: false
   - name: aliyun.com/gpu-core.percentage
     ignoredByScheduler: false
+  {{- if .Values.requestsOf }}
+  - name: nvidia.com/gpu
+    ignoredByScheduler: false
+  {{- range splitList " " (include "gpushare.hamiKeys" .) }}
+  - name: {{ . }}
+    ignoredByScheduler: true
+  {{- end }}
+  {{- end }}
   {{- end }}
   ignorable: false
 {{- end }}
@@ -614,7 +654,7 @@ extenders:
 {{- if $.Capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $is) }}{{ $api = $is }}{{ end }}
 {{- end }}
 {{- if semverCompare ">=1.36.0-0" $version }}{{ $api = "admissionregistration.k8s.io/v1" }}{{ end }}
-{{- if not (or $d.runtimeClassName (and $d.schedulerName (include "gpushare.ownScheduler" .))) }}
+{{- if not (or $d.runtimeClassName .Values.requestsOf (and $d.schedulerName (include "gpushare.ownScheduler" .))) }}
 {{- else if and $api (not $d.webhook) }}{{ $api }}
 {{- else if and .Values.extender.enabled .Values.admissionPolicies (include "gpushare.https" .) (or $d.caBundle (not (or $tls.secretName .Values.extender.insecure))) (semverCompare ">=1.30.0-0" $version) }}webhook{{ end }}
 {{- end }}
@@ -626,7 +666,9 @@ extenders:
 
 {{/* Which pods. */}}
 {{- define "gpushare.podConditions" -}}
-{{- $keys := "['aliyun.com/gpu-mem', 'aliyun.com/gpu-count', 'aliyun.com/gpu-share', 'aliyun.com/gpu-core.percentage']" }}
+{{- $names := list "aliyun.com/gpu-mem" "aliyun.com/gpu-count" "aliyun.com/gpu-share" "aliyun.com/gpu-core.percentage" }}
+{{- with include "gpushare.hamiKeys" . }}{{ $names = concat $names (list "nvidia.com/gpu") (splitList " " .) }}{{ end }}
+{{- $keys := printf "['%s']" (join "', '" $names) }}
 {{- /* Of a container c. A variable of the policy would not be visible in matchConditions. */}}
 {{- $asks := printf "has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(k, k in %s)) || (has(c.resources.requests) && c.resources.requests.exists(k, k in %s)))" $keys $keys -}}
 # Mirror pods, and others that no scheduler sees.

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+#include "domain/dialect.h"
+
+/*
+ * HAMi's requests from filter to bind, and after a restart. Node h is of HAMi's dialect, node n has
+ * NVIDIA's device plugin. Both have two cards of 16000 MiB. A pod with nvidia.com/gpu alone has a
+ * meaning on each.
+ */
+
+enum { CARD_MIB = 16000, AFTER_MS = 1000 };
+
+static const struct core_settings settings = {
+    .ledger = {.unit_mib = 1024, .dialect = &dialect_hami}, .preempt_after_ms = AFTER_MS};
+
+static void see_node(const char *name, const char *dialect)
+{
+    struct scv scv = object_scv_even(&r.arena, name, 2, CARD_MIB);
+    scv.dialect = span_of(dialect);
+    rig_scv(scv);
+}
+
+static void see_object(const char *name)
+{
+    rig_node(
+        object_node(&r.arena, rig_text("{'metadata':{'name':'%s'},'status':{'capacity':{"
+                                       "'nvidia.com/gpu':'20'}}}",
+                                       name)));
+}
+
+static void start(void)
+{
+    rig_new(settings);
+    rig_lead();
+    see_object("h");
+    see_object("n");
+    see_node("h", "hami");
+    see_node("n", "");
+    rig_reset();
+}
+
+#define C(limits)    "{'name':'c','resources':{'limits':{" limits "}}}"
+#define GPU(n)       "'nvidia.com/gpu':'" n "'"
+#define MEM(n)       "'nvidia.com/gpumem':'" n "'"
+#define APP(list)    "'containers':[" list "]"
+#define CARDS_OF(n)  APP(C(GPU(n)))
+#define MEMORY_OF(n) APP(C(GPU("1") "," MEM(n)))
+
+static struct pod make(const char *uid, int priority, const char *notes, const char *spec)
+{
+    return rig_json("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
+                    "'annotations':{%s}},'spec':{'priority':%d,%s}}",
+                    uid, uid, notes, priority, spec);
+}
+
+static const struct card *card(const char *node, int i)
+{
+    return &rig_ledger_node(node)->cards[i];
+}
+
+/* Binds it; the annotations of the Binding without their braces, or "". */
+static const char *bind(const char *uid, const char *spec, const char *node)
+{
+    rig_see(make(uid, 0, "", spec));
+    rig_bind(1, uid, node);
+    struct core_output o = rig_take(CORE_CALL_BIND);
+    size_t n = o.annotations ? strlen(o.annotations) : 2;
+    const char *notes =
+        arena_printf(&r.arena, "%.*s", (int)n - 2, n > 2 ? o.annotations + 1 : "");
+    rig_answer(o.call, ERR_NONE);
+    rig_reset();
+    return notes;
+}
+
+TEST(a_pod_has_one_promise_by_the_meaning_of_its_node)
+{
+    start();
+    ck_assert_str_ne(bind("a", CARDS_OF("1"), "h"), "");
+    ck_assert(card("h", 0)->whole && card("h", 0)->promised_mib == CARD_MIB);
+    ck_assert_uint_eq(rig_ledger_node("h")->claimed, 0);
+    ck_assert_str_eq(bind("b", CARDS_OF("1"), "n"), "");
+    ck_assert_int_eq(card("n", 0)->promised_mib, 0);
+    ck_assert_uint_eq(rig_ledger_node("n")->claimed, 1);
+    ck_assert_str_ne(bind("c", MEMORY_OF("3k"), "h"), "");
+    ck_assert_int_eq(card("h", 1)->promised_mib, 3000);
+    rig_see(make("d", 0, "", MEMORY_OF("1")));
+    rig_bind(1, "d", "n");
+    ck_count(CORE_CALL_BIND, 0);
+    ck_assert_contains(rig_take(CORE_REPLY).text, "serves no requests of HAMi");
+}
+
+static void see_bound(const char *uid, const char *notes, const char *spec)
+{
+    struct span json = rig_text("'spec':{'nodeName':'h',%s}", spec);
+    rig_see(object_pod(&r.arena,
+                       span_of(arena_printf(
+                           &r.arena,
+                           "{\"metadata\":{\"namespace\":\"default\",\"name\":\"pod-%s\","
+                           "\"uid\":\"%s\",\"annotations\":{%s}},%.*s}",
+                           uid, uid, notes, SPAN_ARG(json)))));
+}
+
+/* Whichever object comes first after a restart, also a Scv that says later what the node is. */
+TEST(the_promise_counts_in_any_order_of_arrival)
+{
+    start();
+    cleanup_free char *first = xstrdup(bind("a", CARDS_OF("1"), "h"));
+    cleanup_free char *second = xstrdup(bind("b", MEMORY_OF("5000"), "h"));
+    for (int order = 0; order < 3; order++) {
+        rig_new(settings);
+        rig_lead();
+        see_object("h");
+        if (order != 1)
+            see_node("h", order ? "" : "hami");
+        see_bound("a", first, CARDS_OF("1"));
+        see_bound("b", second, MEMORY_OF("5000"));
+        if (order == 2) /* devices of NVIDIA's plugin, so far */
+            ck_assert_uint_eq(rig_ledger_node("h")->claimed, 2);
+        see_node("h", "hami");
+        ck_assert_msg(card("h", 0)->whole && card("h", 0)->pods == 1 &&
+                          card("h", 1)->promised_mib == 5000 && card("h", 1)->pods == 1,
+                      "order %d", order);
+        ck_assert_uint_eq(rig_ledger_node("h")->claimed, 0);
+        ck_assert_ptr_null(rig_ledger_pod("b")->differences);
+    }
+}
+
+/* -- reservations, gangs, layout preemption -- */
+
+static const char *reserve(const char *uid, const char *spec, const char *node)
+{
+    const struct request_rules rules = {.unit_mib = 1024, .dialect = &dialect_hami};
+    const struct pod pod = make(uid, 0, "", spec);
+    const struct span name = span_of(node);
+    struct request request;
+    struct err err = {0};
+    ck_assert_done(request_of(&pod, &rules, &r.arena, &request, &err), err);
+    rig_step((struct core_input){.type = CORE_RESERVE,
+                                 .token = 9,
+                                 .ns = SPAN("default"),
+                                 .name = pod.meta.name,
+                                 .uid = pod.meta.uid,
+                                 .request = &request,
+                                 .nodes = &name,
+                                 .n_nodes = 1});
+    struct core_output o = rig_take(CORE_RESERVED);
+    return o.reserve == CORE_RESERVE_DONE ? o.node : "";
+}
+
+TEST(cards_are_reserved_where_they_are_ours)
+{
+    start();
+    ck_assert_str_eq(reserve("a", CARDS_OF("1"), "h"), "h");
+    ck_assert_str_eq(reserve("b", MEMORY_OF("9000"), "h"), "h");
+    ck_reserved(2);
+    ck_assert_int_eq(card("h", 0)->reserved_mib + card("h", 1)->reserved_mib,
+                     CARD_MIB + 9000);
+    ck_assert_str_eq(reserve("c", MEMORY_OF("9000"), "h"), "");
+    ck_assert_str_eq(reserve("c", MEMORY_OF("9000"), "n"), "");
+    ck_assert_str_eq(reserve("d", CARDS_OF("1"), "n"), "n"); /* the kubelet chooses */
+    ck_reserved(2);
+    /* What the node is has changed. */
+    see_node("h", "");
+    rig_pass(1);
+    ck_reserved(0);
+}
+
+TEST(layout_preemption_frees_a_card_of_a_node_in_the_dialect)
+{
+    start();
+    bind("a", MEMORY_OF("9000"), "h");
+    bind("b", MEMORY_OF("9000"), "h");
+    rig_see(make("p", 10, "", CARDS_OF("1")));
+    rig_reset();
+    const struct span h = SPAN("h");
+    rig_step((struct core_input){
+        .type = CORE_REJECTED, .uid = SPAN("p"), .nodes = &h, .n_nodes = 1});
+    rig_pass(AFTER_MS + 2000);
+    struct core_output o = rig_take(CORE_CALL_NOMINATE);
+    ck_assert_str_eq(o.uid, "p");
+    ck_assert_str_eq(o.node, "h");
+    rig_answer(o.call, ERR_NONE);
+    ck_count(CORE_CALL_EVICT, 1);
+}
