@@ -53,6 +53,7 @@ struct promise {
     bool whole;       /* whole cards */
     int64_t card_mib; /* MiB of each card; -1: unknown, or of another pod */
     bool taken_over;  /* from HAMi; without shares, its cards are unknown */
+    bool by_limits;   /* ... and its annotations say nothing */
     uint32_t slots;   /* ... at most, of a card */
 };
 
@@ -120,7 +121,8 @@ void promise_write(struct buf *out, const struct promise *promise,
  *   card that the annotations name, and without such a card, what the annotation gpushare/memory asks
  *   for; if that is invalid, all of each card.
  * - Taken over: what the annotations say of each card, or its limits if these ask for more. All of the
- *   compute of a card is all of the card, as HAMi gives it to no other pod then.
+ *   compute of a card is all of the card, as HAMi gives it to no other pod then. If the annotations
+ *   cannot be read, all of each card of the node; if they do not count, what the limits ask for on each.
  * - In a dialect (rules->dialect): what nvidia.com/gpu is on other nodes, and `hami` with the record of
  *   the bind as above, or with what the limits ask for, which cannot be edited.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.

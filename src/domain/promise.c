@@ -170,8 +170,12 @@ bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts
         return false;
     if (!*bad && counts)
         *bad = dialect_promise(&words, pod->node, &hami, err);
-    *promise = (struct promise){
-        .taken_over = true, .n = hami.n, .units = -1, .unit_mib = -1, .card_mib = -1};
+    *promise = (struct promise){.taken_over = true,
+                                .by_limits = !counts,
+                                .n = hami.n,
+                                .units = -1,
+                                .unit_mib = -1,
+                                .card_mib = -1};
     promise->shares = arena_zalloc(a, hami.n * sizeof *promise->shares);
     for (size_t i = 0; i < hami.n; i++) {
         const struct dialect_share *from = &hami.shares[i];
@@ -400,8 +404,12 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
                      struct request *request, struct err *err)
 {
     if (promise->taken_over) {
-        take_over(promise, request);
-        return 0;
+        int bad = promise->by_limits ? request_of(pod, rules, a, request, err) : 0;
+        if (promise->by_limits && !bad && request->hami)
+            *request = *request->hami;
+        else
+            take_over(promise, request);
+        return bad;
     }
     struct limits limits = limits_of(pod);
     bool by_label = !limits_any(&limits);

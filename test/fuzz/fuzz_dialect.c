@@ -41,8 +41,8 @@ static void check_join(const struct dialect_pod *pod)
                  "a model is both wanted and unwanted");
 }
 
-/* MiB of all shares of the annotation with this UUID. */
-static int64_t sum_of(struct span text, struct span uuid)
+/* MiB of all shares of the annotation with this UUID, and at least `least` for each. */
+static int64_t sum_of(struct span text, struct span uuid, int64_t least)
 {
     int64_t sum = 0;
     cleanup_free char *copy = xmemdup0(text.p, text.n);
@@ -52,7 +52,8 @@ static int64_t sum_of(struct span text, struct span uuid)
         const char *own = strtok_r(part, ",", &fields);
         strtok_r(NULL, ",", &fields);
         const char *mib = strtok_r(NULL, ",", &fields);
-        sum += own && mib && span_eq(span_of(own), uuid) ? atoll(mib) : 0;
+        if (own && mib && span_eq(span_of(own), uuid))
+            sum += atoll(mib) > least ? atoll(mib) : least;
     }
     return sum;
 }
@@ -63,6 +64,7 @@ static void check_promise(const struct dialect_pod *pod, const struct pod *objec
     struct err err = {0};
     struct span text = pod->notes[DIALECT_ALLOCATED];
     bool inits = false, cards = false;
+    int64_t most = 0; /* that the limits of one container ask for */
     if (dialect_promise(pod, object->node, &p, &err)) {
         fuzz_check_error(&err);
         fuzz_fail_if(p.n > 0, "a promise beside an error");
@@ -71,19 +73,20 @@ static void check_promise(const struct dialect_pod *pod, const struct pod *objec
     for (const struct dialect_container *c = pod->containers; c; c = c->next) {
         cards |= c->cards > 0;
         inits |= c->cards && c->role != CONTAINER_APP;
+        most = c->cards && c->mib > most ? c->mib : most;
     }
     fuzz_fail_if(text.p && pod->notes[DIALECT_NODE].p && !p.n != !cards,
                  "no promise for a pod that asks, or one for a pod that does not");
     for (size_t i = 0; i < p.n; i++) {
         const struct dialect_share *s = &p.shares[i];
-        int64_t sum = sum_of(text, s->uuid);
         fuzz_fail_if(s->mib < 1 || s->cores < 0, "an empty share");
         for (size_t k = 0; k < i; k++)
             fuzz_fail_if(span_eq(s->uuid, p.shares[k].uuid), "a card has two shares");
         /* A field that is empty is not one for strtok_r. */
         fuzz_fail_if(!memmem(text.p, text.n, ",,", 2) &&
                          memchr(text.p, 0, text.n) == NULL &&
-                         (inits ? s->mib > sum : s->mib != sum),
+                         (s->mib > sum_of(text, s->uuid, most) ||
+                          (!inits && s->mib < sum_of(text, s->uuid, 0))),
                      "another reading gives another amount");
     }
     fuzz_fail_if(dialect_promise(pod, object->node, &again, NULL) || again.n != p.n,
@@ -110,6 +113,11 @@ static void check_request(const struct dialect_pod *pod, const struct pod *objec
     const struct request *here = request_on(&r, SCV_DIALECT_HAMI);
     bool hami = here->dialect && here->kind != REQUEST_NONE;
     bool ours = today.kind == REQUEST_MEMORY || today.kind == REQUEST_CARDS;
+    if (hami && !joined && object->node.n) { /* bound by another system: it has cards */
+        fuzz_fail_if(ours || here->kind != REQUEST_CARDS || !here->cards,
+                     "a bound pod that asks in HAMi's words has no cards");
+        return;
+    }
     fuzz_fail_if(hami && (ours || !joined || !pod->cards),
                  "a request that HAMi's words do not make, or in two languages");
     fuzz_fail_if(!hami && !ours && joined && pod->cards,
