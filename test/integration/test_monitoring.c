@@ -241,7 +241,7 @@ TEST(alerts_dashboard_and_docs_name_existing_metrics)
     suite_extender(NULL);
     const char *node_metrics = metrics_of(&extender.observers);
     extender_stop(&extender);
-    suite_extender(ARGV("--metrics-detail=card"));
+    suite_extender(ARGV("--metrics-detail=card", "--requests-of=hami"));
     agent_start(&agent, &sim, NULL, NULL);
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, NULL);
