@@ -544,7 +544,8 @@ TEST(strangers_get_no_more_than_a_patch)
     const unsigned port = extender.verbs.port;
     ck_assert_uint_eq(call(port, NULL, NULL, path, lib_fmt(review, 0, "")), 200);
     ck_assert_contains(said, "\"allowed\":true");
-    ck_assert_uint_eq(call(port, NULL, NULL, path, lib_fmt(review, 3 << 20, "")), 200);
+    /* A stranger has what processor time is left, and ten seconds. */
+    lib_wait(call(port, NULL, NULL, path, lib_fmt(review, 3 << 20, "")) == 200);
     /* The answer can be lost: the server closes before it has read the body. */
     lib_wait(call(port, NULL, NULL, path, lib_fmt(review, 4 << 20, "")) == 413);
     ck_assert_contains(said, "Content-Length: expected at most 4194304 bytes");
