@@ -79,7 +79,8 @@ enum card_state {
                   without a promise */
     CARD_DUPLICATE, /* another card of its Scv has the same UUID: promises and containers
                        cannot be matched to one of them */
-    CARD_STATES, /* their number: the tables of metrics, view and cli have a row for each */
+    CARD_STATES,    /* their number: the tables of metrics and view, and the obstacles of
+                    placement/reason.h, have one for each, or do not compile */
 };
 
 /* A card as the Scv of its node has it. */

@@ -69,11 +69,12 @@ struct reflector {
     int64_t not_before_ms; /* Retry-After: nothing is requested earlier */
     int64_t requested_ms;  /* when the current run was requested */
     int64_t listed_ms; /* when the last complete list was requested; INT64_MIN: none */
-    int64_t seen_ms;   /* when a list or watch last delivered anything, or a watch was closed;
+    int64_t
+        seen_ms; /* when a list or watch last delivered anything, or a watch was closed;
                           or the start */
-    bool synced;       /* there was a complete list */
-    unsigned tries;    /* lists that failed in a row */
-    unsigned relists;  /* lists in a row that a failed watch made necessary */
+    bool synced; /* there was a complete list */
+    unsigned tries;              /* lists that failed in a row */
+    unsigned relists;            /* lists in a row that a failed watch made necessary */
     struct step_failure failure; /* of lists and watches, until a watch has been opened */
 };
 

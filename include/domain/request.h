@@ -202,8 +202,8 @@ bool request_names_model(const struct request *r, struct span model);
  * cards: these are of one kind, and no full cards. */
 bool request_accepts_instance(const struct request *r, const struct card_kind *kind);
 
-/* Does it accept a card of that kind? A new condition on what a card is belongs here, and nowhere
- * else. */
+/* Does it accept a card of that kind? Nothing else decides on what a card is; the condition is left
+ * out in request_of_any_card, and its words are in placement/reason.c. */
 static inline bool request_accepts_card(const struct request *r,
                                         const struct card_kind *kind)
 {

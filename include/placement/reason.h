@@ -34,7 +34,7 @@ enum obstacle_kind {
     OBSTACLE_NODE_MEMORY, /* bytes */
     OBSTACLE_PODS,        /* pods with this one, and slots */
     /* Of a card: only the first of these. */
-    OBSTACLE_MODEL,     /* request_accepts_card */
+    OBSTACLE_MODEL,     /* or clock: request_accepts_card */
     OBSTACLE_SIZE,      /* MiB */
     OBSTACLE_UNHEALTHY, /* of enum card_state */
     OBSTACLE_LISTED,
@@ -47,6 +47,8 @@ enum obstacle_kind {
     OBSTACLE_SHARED,  /* MiB: the whole card is needed, and so much of it is free */
     OBSTACLES
 };
+_Static_assert(OBSTACLE_WHOLE - OBSTACLE_UNHEALTHY == CARD_STATES - CARD_UNHEALTHY,
+               "a state without an obstacle");
 
 struct obstacle {
     const struct card *card; /* NULL: of the node */

@@ -590,6 +590,7 @@ static int dialect_meaning(const struct pod *pod, const struct request_rules *ru
                            struct err *err)
 {
     cleanup_buf struct buf lists = {0}, words = {0};
+    struct labels labels;
     if (dialect_request(d, err))
         return -1;
     if (pod->node.n) /* it runs, whatever mode was allowed then */
@@ -611,9 +612,10 @@ static int dialect_meaning(const struct pod *pod, const struct request_rules *ru
     r->placement = d->placement;
     add_parts(d, a, r);
     if ((pod->placement.p && read_placement(pod, &r->placement, err)) ||
-        read_models(pod, a, &r->models, err) || read_links(pod, rules, r, err) ||
-        read_start(pod, r, err))
+        read_labels(pod, &labels, err) || read_models(pod, a, &r->models, err) ||
+        read_links(pod, rules, r, err) || read_start(pod, r, err))
         return -1;
+    r->clock_mhz = labels.clock;
     if (d->one_numa && r->cards > 1 && r->min_link < LINK_NODE)
         r->min_link = LINK_NODE;
     r->ignores_links &= !r->min_link;

@@ -148,7 +148,7 @@ enum card_list {
     LIST_SLOTS,
     LIST_CORDONED,
     LIST_EXCLUDED,
-    LIST_EXTERNAL = LIST_EXCLUDED + 5, /* from here on with the amount */
+    LIST_EXTERNAL = LIST_EXCLUDED + CARD_STATES, /* from here on with the amount */
     LISTS = LIST_EXTERNAL + 3,
 };
 

@@ -152,6 +152,14 @@ TEST(annotations_restrict_the_cards)
     ck_assert_int_eq(r.placement, PLACE_SPREAD); /* HAMi's default */
     r = asks("'" KEY_GPU_MODEL "':'H100'", APPS(C(GPU "'1'," MEM "'1000'")));
     ck_assert(!request_accepts_card(&r, &kind));
+    struct pod pod = pod_of("", APPS(C(GPU "'1'," MEM "'1000'")));
+    struct err err = {0};
+    pod.scv_clock = SPAN("1500");
+    ck_assert_done(request_of(&pod, &rules, &arena, &r, &err), err);
+    kind.spec.clock_mhz = 1400;
+    ck_assert(!request_accepts_card(request_on(&r, SCV_DIALECT_HAMI), &kind));
+    kind.spec.clock_mhz = 1500;
+    ck_assert(request_accepts_card(request_on(&r, SCV_DIALECT_HAMI), &kind));
 }
 
 TEST(the_request_is_written_in_both_languages)
