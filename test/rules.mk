@@ -185,7 +185,8 @@ ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
 OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes mutants shell) \
               $(patsubst %,$(B)/test/integration/test_%,docs images krew man manifests \
                 options release samples symbols)
-TESTS      := $(UNITS) $(LIMIT_TESTS) $(SUITES) $(B)/walk $(B)/simulate $(FUZZERS)
+# The longest first, so that no core idles at the end.
+TESTS      := $(B)/walk $(B)/simulate $(UNITS) $(LIMIT_TESTS) $(SUITES) $(FUZZERS)
 TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
 
 # What make check T= runs.
