@@ -230,7 +230,7 @@ e2e: ## Test on the real Kubernetes, release K8S=1.37; E2E=short or E2E="request
 check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)
 
-e2e-node: ## Test on a real kubelet and containerd, as root; NODE="node chart" selects; E2E_NODE=real; FROM=v1.0.0: upgrade
+e2e-node: ## Test on a real kubelet and containerd, as root; NODE=short or NODE="node chart" selects; E2E_NODE=real; FROM=v1.0.0: upgrade
 	$(Q)scripts/install-deps.sh --e2e-node
 	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
 		kube-scheduler kubectl kwok kubelet kube-proxy helm $(NODE_TOOLS) >/dev/null

@@ -138,8 +138,10 @@ $(B)/e2e-nvidia-runtime: $(B)/$(NODE_DIR)/nvidia/nvidia.o $(call archives,base)
 $(B)/e2e-nvidia-runtime: private LIBS = $(call libs,kube)
 MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMAGES)
 
-# NODE="plugins" selects among them. managed takes four minutes; CI runs one of its tests.
-NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed %/test_kubeadm,\
+# NODE="plugins" selects among them, NODE=short what CI runs. managed takes four minutes; CI runs one
+# of its tests.
+NODE_SHORT  := node driver_limit
+NODE_SUITES := $(if $(NODE),$(patsubst %,$(B)/$(NODE_DIR)/test_%,$(patsubst short,$(NODE_SHORT),$(NODE))),$(filter-out %/test_managed %/test_kubeadm,\
                  $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
 # Kubernetes 1.35 and older run with Debian's containerd.
