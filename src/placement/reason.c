@@ -563,7 +563,7 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
                                            " is a request of HAMi on this node"
                  : node->dialect == SCV_DIALECT_NONE
                      ? "; this node serves no requests of HAMi: its Scv has no dialect"
-                     : "; this node's dialect is unknown to the extender");
+                     : "; this node's dialect is unknown or not served yet");
     else if (first == OBSTACLE_NO_SLOTS && r->dialect)
         buf_adds(out, "; the node's device plugin does not offer " KEY_NVIDIA_GPU);
     else if (first == OBSTACLE_MODE)
