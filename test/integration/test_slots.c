@@ -274,7 +274,9 @@ TEST(a_pod_of_hami_from_filter_to_the_container)
     array_items(pod, pods) {
         buf_clear(&why);
         ck_assert(!extender_bind(&extender, *pod, "n1", &why));
-        ck_assert_contains(why.p, "this node's dialect is unknown or not served yet");
+        ck_assert_contains(
+            why.p,
+            "this node serves no requests of HAMi yet: its Scv's dialect is unserved");
     }
     kubelet_set_allocatable(&kubelet, json_object());
     kubelet_wait_registered(&kubelet, NVIDIA);

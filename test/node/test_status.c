@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "domain/scv.h"
 #include "node/status.h"
 
 #include "lib/unit.h"
@@ -163,7 +162,6 @@ TEST(a_dialect_counts_while_its_resource_is_registered)
         ck_assert_msg(!says.p == !c->says.p && span_eq(says, c->says),
                       "case %td: \"%.*s\"", c - cases, SPAN_ARG(says));
     }
-    ck_assert_int_eq(scv_dialect_of(SPAN("unserved")), SCV_DIALECT_OTHER);
 }
 
 TEST(a_resource_that_is_switched_off_is_not_missing)
