@@ -31,9 +31,16 @@ enum {
 };
 
 /* What nvidia.com/gpu is on a node: a device of NVIDIA's plugin, or a word in the requests of another
- * system (domain/dialect.h), for which our device plugin serves it. OTHER: a system that this version
- * does not know, or that cannot be read, so that nobody knows what a request means there. */
-enum scv_dialect { SCV_DIALECT_NONE, SCV_DIALECT_HAMI, SCV_DIALECT_OTHER };
+ * system (domain/dialect.h), for which our device plugin serves it; UNSERVED: it does not yet. OTHER: a
+ * system that this version does not know, or that cannot be read, so that nobody knows what a request
+ * means there. */
+#define SCV_UNSERVED "unserved"
+enum scv_dialect {
+    SCV_DIALECT_NONE,
+    SCV_DIALECT_HAMI,
+    SCV_DIALECT_UNSERVED,
+    SCV_DIALECT_OTHER
+};
 enum scv_dialect scv_dialect_of(struct span word); /* empty: NONE */
 
 /* Properties of a card. 0: unknown, because the SCV daemon omits zeros. Without padding:

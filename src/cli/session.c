@@ -1011,7 +1011,8 @@ static const struct dialect *dialect_of(const struct ledger *l)
 {
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && node->dialect == SCV_DIALECT_HAMI)
+        if (node &&
+            (node->dialect == SCV_DIALECT_HAMI || node->dialect == SCV_DIALECT_UNSERVED))
             return &dialect_hami;
     }
     return NULL;

@@ -176,9 +176,10 @@ void scv_isolation_add(struct buf *out, uint8_t bits, const char *between)
 
 enum scv_dialect scv_dialect_of(struct span word)
 {
-    return !word.n                       ? SCV_DIALECT_NONE
-           : span_eq(word, SPAN("hami")) ? SCV_DIALECT_HAMI
-                                         : SCV_DIALECT_OTHER;
+    return !word.n                             ? SCV_DIALECT_NONE
+           : span_eq(word, SPAN("hami"))       ? SCV_DIALECT_HAMI
+           : span_eq(word, SPAN(SCV_UNSERVED)) ? SCV_DIALECT_UNSERVED
+                                               : SCV_DIALECT_OTHER;
 }
 
 /* -- containers and processes -- */

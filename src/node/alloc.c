@@ -476,7 +476,7 @@ static void take_dialect(struct alloc_state *s, struct span label)
     if (!s->settings.dialect)
         return;
     snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
-    if (!same && dialect == SCV_DIALECT_OTHER)
+    if (!same && dialect > SCV_DIALECT_HAMI)
         alloc_state_log(s, LOG_ERROR,
                         "the Node's label " KEY_DIALECT " is \"%s\", neither hami nor "
                         "none: " KEY_NVIDIA_GPU " is not served",

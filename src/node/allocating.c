@@ -296,8 +296,9 @@ bool allocating_dialect(struct allocating *p, struct buf *dialect)
 {
     struct dispatcher_stats stats;
     dispatcher_stats(p->dispatcher, &stats);
-    buf_adds(dialect, stats.dialect);
-    return stats.node_read;
+    const struct span is = status_dialect(&stats);
+    buf_add_span(dialect, is);
+    return is.p;
 }
 
 /* The dispatcher's thread starts last, because it calls all other parts. */

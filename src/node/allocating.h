@@ -36,7 +36,7 @@ bool allocating_any_lost(const struct allocating *a);
 /* What containers on this node can be held to their promise by: bits of domain/scv.h. Appends why
  * the driver cannot, if --isolation wants it. */
 uint8_t allocating_isolation(struct allocating *a, struct buf *why);
-/* The dialect of the node for its Scv. False: the Node is not read yet. */
+/* Appends the dialect of the node for its Scv. False: what the Scv has is right. */
 bool allocating_dialect(struct allocating *a, struct buf *dialect);
 bool allocating_admits(struct allocating *a); /* an admission is under way */
 struct limit_readback *allocating_limits(struct allocating *a); /* borrowed */

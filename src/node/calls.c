@@ -213,7 +213,7 @@ static void read_node(void *ctx, void *job)
                  LOG_ERR(&m->err));
     m->in.err = rc ? &m->err : NULL;
     m->in.cgpu_disable = node.cgpu_disable;
-    m->in.dialect = node.dialect;
+    m->in.dialect = arena_copy(&m->arena, node.dialect); /* of the reply */
     snprintf(m->in.node.runtime, sizeof m->in.node.runtime, "%.*s",
              SPAN_ARG(node.runtime));
     snprintf(m->in.node.kubelet, sizeof m->in.node.kubelet, "%.*s",

@@ -273,13 +273,23 @@ static struct local_pod *next_pod(const struct reconcile *r, const struct alloc_
     return now_ms - r->answered_ms >= wait ? any : NULL;
 }
 
+/* An id of another plugin is listed for its pod alone, which has ended. */
+static bool lists_ended(const struct alloc_state *s)
+{
+    ALLOCATION_EACH(al, &s->allocations)
+    if (al->pod_deleted && al->n_others)
+        return true;
+    return false;
+}
+
 /* One pod at a time where the kubelet implements Get, else a List. List can make the
  * kubelet forget ids in flight, as any exporter's List can: Allocate checks the holders
  * of ids itself. */
 void reconcile_tick(struct reconcile *r, struct alloc_state *s, uint64_t serial)
 {
     int64_t now_ms = s->now.mono_ms, interval = s->settings.reconcile_interval_ms;
-    const bool survey = !s->surveyed && s->settings.slots, all = survey || s->no_get;
+    const bool survey = s->settings.slots && (!s->surveyed || lists_ended(s));
+    const bool all = survey || s->no_get;
     /* Before the first card is known, no id is one of this node. */
     if ((!interval && !s->podresources.failures && !survey) || !s->listed ||
         !s->cards.n || r->query)
@@ -291,9 +301,10 @@ void reconcile_tick(struct reconcile *r, struct alloc_state *s, uint64_t serial)
         r->all = all;
         if (!all)
             p->reconciled_ms = now_ms;
-        r->next_ms = now_ms + (survey      ? LIST_RETRY_MS
-                               : s->no_get ? interval
-                                           : GET_INTERVAL_MS);
+        r->next_ms = now_ms + (!s->surveyed ? LIST_RETRY_MS
+                               : survey     ? RETRY_MS
+                               : s->no_get  ? interval
+                                            : GET_INTERVAL_MS);
     }
     if (now_ms < r->next_ms)
         step_due(&s->due_ms, r->next_ms);

@@ -115,7 +115,8 @@ static void back_off(struct registration *reg, int64_t now_ms)
 }
 
 /* An answer in flight is that of the previous kubelet. It can be ignored: without a
- * stream the plugin registers again. */
+ * stream the plugin registers again. With a stream it must not: that of a kubelet that has died
+ * closes, and Kubernetes 1.37 forgets a plugin that registers twice, but not its devices when it ends. */
 void registration_kubelet_socket(struct registration *reg, int64_t now_ms,
                                  uint64_t kubelet)
 {
@@ -123,7 +124,7 @@ void registration_kubelet_socket(struct registration *reg, int64_t now_ms,
         return;
     reg->kubelet = kubelet;
     reg->retry_ms = REGISTRATION_FIRST_RETRY_MS;
-    if (reg->state != REGISTRATION_REGISTERING)
+    if (reg->state != REGISTRATION_REGISTERING && !reg->streams)
         again(reg, now_ms);
 }
 

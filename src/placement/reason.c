@@ -541,6 +541,13 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_MEMORY] = "node label gpushare/mode=memory: no whole cards",
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
+    static const char *const dialect_texts[] = {
+        [SCV_DIALECT_NONE] =
+            "; this node serves no requests of HAMi: its Scv has no dialect",
+        [SCV_DIALECT_UNSERVED] =
+            "; this node serves no requests of HAMi yet: its Scv's dialect is unserved",
+        [SCV_DIALECT_OTHER] = "; this node's dialect is unknown to the extender",
+    };
     const struct request *r = request_on(prepared->request, node->dialect);
     if (r != prepared->request) {
         reason_add(out, node, r, alone);
@@ -558,12 +565,9 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     if (first == OBSTACLE_NODE)
         add_state(out, node);
     else if (first == OBSTACLE_DIALECT)
-        buf_adds(out,
-                 r->kind == REQUEST_NONE ? ", as " KEY_NVIDIA_GPU
-                                           " is a request of HAMi on this node"
-                 : node->dialect == SCV_DIALECT_NONE
-                     ? "; this node serves no requests of HAMi: its Scv has no dialect"
-                     : "; this node's dialect is unknown to the extender");
+        buf_adds(out, r->kind == REQUEST_NONE ? ", as " KEY_NVIDIA_GPU
+                                                " is a request of HAMi on this node"
+                                              : dialect_texts[node->dialect]);
     else if (first == OBSTACLE_NO_SLOTS && r->dialect)
         buf_adds(out, "; the node's device plugin does not offer " KEY_NVIDIA_GPU);
     else if (first == OBSTACLE_MODE)

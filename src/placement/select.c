@@ -197,7 +197,7 @@ static uint64_t cut_size(const struct card *cards, const struct request *r,
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {
     if (!select_dialect_allows(node, r))
-        return node->dialect == SCV_DIALECT_OTHER ? FIT_LATER : FIT_NEVER;
+        return node->dialect > SCV_DIALECT_HAMI ? FIT_LATER : FIT_NEVER;
     if (r->kind == REQUEST_DEVICES && node->state != NODE_USABLE)
         return FIT_LATER;
     if (r->kind != REQUEST_DEVICES) {

@@ -89,6 +89,29 @@ TEST(a_pod_has_one_promise_by_the_meaning_of_its_node)
     ck_assert_contains(rig_take(CORE_REPLY).text, "serves no requests of HAMi");
 }
 
+/* Promises stay, and no pod comes, not even one that has a meaning without the dialect. */
+TEST(another_plugin_serves_the_node_again)
+{
+    static const char *const specs[] = {CARDS_OF("1"), MEMORY_OF("1")};
+    start();
+    bind("a", CARDS_OF("1"), "h");
+    bind("b", MEMORY_OF("3k"), "h");
+    see_node("h", "unserved");
+    ck_assert(card("h", 0)->whole && card("h", 0)->promised_mib == CARD_MIB);
+    ck_assert_int_eq(card("h", 1)->promised_mib, 3000);
+    ck_assert_uint_eq(rig_ledger_node("h")->claimed, 0);
+    array_items(spec, specs) {
+        rig_see(make("c", 0, "", *spec));
+        rig_bind(1, "c", "h");
+        ck_count(CORE_CALL_BIND, 0);
+        ck_assert_contains(rig_take(CORE_REPLY).text, "serves no requests of HAMi yet");
+        rig_reset();
+    }
+    see_node("h", "hami");
+    ck_assert_str_ne(bind("d", MEMORY_OF("1000"), "h"), "");
+    ck_assert_int_eq(card("h", 1)->promised_mib, 4000);
+}
+
 static void see_bound(const char *uid, const char *notes, const char *spec)
 {
     struct span json = rig_text("'spec':{'nodeName':'h',%s}", spec);

@@ -351,6 +351,7 @@ TEST(an_scv_names_the_dialect_of_its_node)
         {"{'dialect':null}", "{}", SCV_DIALECT_NONE},
         {"{'dialect':''}", "{}", SCV_DIALECT_NONE},
         {"{'dialect':'hami'}", "{'dialect':'hami'}", SCV_DIALECT_HAMI},
+        {"{'dialect':'unserved'}", "{'dialect':'unserved'}", SCV_DIALECT_UNSERVED},
         {"{'dialect':'HAMi'}", "{'dialect':'HAMi'}", SCV_DIALECT_OTHER},
         {"{'dialect':'kai'}", "{'dialect':'kai'}", SCV_DIALECT_OTHER},
     };

@@ -84,6 +84,15 @@ static json_int_t restarts_of(const char *pod)
     return lib_int(cluster_pod(pod), "status.containerStatuses.0.restartCount");
 }
 
+/* How many the kubelet has not refused. */
+static int count_left(void)
+{
+    int n = 0;
+    for (int i = 0; i < PODS; i++)
+        n += strcmp(lib_str(cluster_pod(name_of(i)), "status.phase"), "Failed") != 0;
+    return n;
+}
+
 /* The kubelet refuses a pod that it admits again before a plugin has registered: another one replaces
  * it. With ours in place, no id may be missing. */
 static void check_same(bool restarted)
@@ -106,6 +115,43 @@ static void check_same(bool restarted)
         ck_assert_str_eq(card_of(name_of(i)), before[i].card);
     }
     ck_assert(node_metric("mismatches_total") <= 0);
+}
+
+static const char *container_of(const char *pod)
+{
+    return lib_str(cluster_pod(pod), "status.containerStatuses.0.containerID");
+}
+
+/* The kubelet and all containers end, and the kubelet starts. */
+static void reboot(void)
+{
+    const char *was[PODS];
+    struct err err;
+    for (int i = 0; i < PODS; i++)
+        was[i] = container_of(name_of(i));
+    cluster_stop("kubelet", "KILL");
+    const char *tasks = real_ctr(ARGV("tasks", "ls", "-q"), &err);
+    for (struct span rest = span_of(tasks); rest.n;) {
+        const struct span id = span_cut(&rest, '\n');
+        real_ctr(ARGV("tasks", "kill", "--all", "--signal", "SIGKILL",
+                      lib_fmt("%.*s", SPAN_ARG(id))),
+                 &err);
+    }
+    cluster_start("kubelet");
+    node_wait_well();
+    for (int i = 0; i < PODS; i++)
+        lib_wait(strcmp(lib_str(cluster_pod(name_of(i)), "status.phase"), "Failed") ==
+                     0 ||
+                 strcmp(container_of(name_of(i)), was[i]) != 0);
+}
+
+static void kill_container(void)
+{
+    json_int_t is = restarts_of(CRASH);
+    inside_kill(CRASH);
+    lib_wait(
+        restarts_of(CRASH) > is ||
+        *lib_str(cluster_pod(CRASH), "status.containerStatuses.0.state.waiting.reason"));
 }
 
 static bool begin(void)
@@ -141,6 +187,61 @@ static void finish(void)
 static double metric(const char *name)
 {
     return node_metric(lib_fmt("%s{resource=\"" NVIDIA_GPU "\"}", name));
+}
+
+/* What the Scv says, which the extender reads. */
+static bool dialect_is(const char *word)
+{
+    const json_t *scv = peer_get(&cluster.api, "/apis/core.run-linux.com/v1/scvs/" NODE);
+    return strcmp(lib_str(scv, "status.dialect"), word) == 0;
+}
+
+TEST(pods_of_hami_run_on_while_the_plugins_change)
+{
+    if (!begin())
+        return;
+    /* Both run. */
+    node_start_plugin(ARGV("--node-interval", "1s"));
+    node_wait_well();
+    lib_wait(metric("other_plugin") == 1 && dialect_is("unserved"));
+    lib_wait(cluster_events("reason=GPUOtherPlugin", NVIDIA_GPU) == 1);
+    ck_assert_int_eq(other_plugin_offers(NVIDIA_GPU), NODE_CARDS * SPLIT);
+    run_as_hami("late", 0);
+    check_same(false);
+    /* HAMi's stops. */
+    other_plugin_stop();
+    lib_wait(metric("registered") == 1 && metric("other_plugin") == 0);
+    lib_wait(dialect_is("hami"));
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + PODS + 1);
+    check_same(false);
+    /* A container that starts again has what the first plugin gave it. */
+    kill_container();
+    check_same(false);
+    /* An id leaves with its pod. */
+    cluster_delete(CLUSTER_PODS "/late");
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + PODS);
+    node_kill("gpushare-device-plugin");
+    lib_wait(metric("registered") == 1);
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + PODS);
+    kill_container();
+    node_kill("kubelet");
+    node_wait_well();
+    lib_wait(metric("registered") == 1);
+    check_same(true);
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + count_left());
+    ck_assert_int_ge(count_left(), PODS - 1);
+    reboot();
+    lib_wait(metric("registered") == 1);
+    check_same(true);
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == NODE_CARDS * SLOTS + count_left());
+    /* The way back. */
+    set_dialect("\"none\"");
+    lib_wait(other_plugin_offers(NVIDIA_GPU) == 0 && dialect_is(""));
+    other_plugin_start(&hami);
+    run_as_hami("back", 0);
+    check_same(true);
+    other_plugin_stop();
+    finish();
 }
 
 /* A container cannot start until a plugin has its resource. */

@@ -239,7 +239,8 @@ TEST(a_pod_of_hami_gets_its_parts)
     ck_assert_contains(c.words, "has no promised card");
 }
 
-/* Its request is HAMi's: 3000 MiB, and 25% of what the card can promise. */
+/* Its request is HAMi's: 3000 MiB, and 25% of what the card can promise. Nobody binds it while HAMi's
+ * plugin runs, which would refuse it. */
 TEST(a_pod_of_hami_from_filter_to_the_container)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
@@ -249,12 +250,12 @@ TEST(a_pod_of_hami_from_filter_to_the_container)
     agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     kubelet_start(&kubelet);
+    kubelet_set_allocatable(&kubelet, json_pack("{s:[s]}", "nvidia.com/gpu", "GPU-0-1"));
     start_node();
-    kubelet_wait_registered(&kubelet, NVIDIA);
     peer_do(&sim.api, "PATCH", "/api/v1/nodes/n1/status",
             "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"},"
             "\"allocatable\":{\"nvidia.com/gpu\":\"64\"}}}");
-    lib_wait(lib_size(agent_scv(&sim), "status.cardList") == 2 && dialect_is("hami"));
+    lib_wait(lib_size(agent_scv(&sim), "status.cardList") == 2 && dialect_is("unserved"));
     suite_extender(ARGV("--requests-of", "hami"));
     lib_wait(lib_size(extender_node(&extender, "n1"), "devs") == 2);
     sim_load(&sim,
@@ -264,6 +265,22 @@ TEST(a_pod_of_hami_from_filter_to_the_container)
              "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem\":\"3k\"}}},"
              "{\"name\":\"b\",\"image\":\"i\",\"resources\":{\"limits\":{"
              "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpumem-percentage\":\"25\"}}}]}}");
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"plain\","
+             "\"namespace\":\"default\",\"uid\":\"uid-plain\"},\"spec\":{"
+             "\"containers\":[{\"name\":\"a\",\"image\":\"i\",\"resources\":{"
+             "\"limits\":{\"nvidia.com/gpu\":\"1\"}}}]}}");
+    static const char *const pods[] = {"h", "plain"};
+    array_items(pod, pods) {
+        buf_clear(&why);
+        ck_assert(!extender_bind(&extender, *pod, "n1", &why));
+        ck_assert_contains(
+            why.p,
+            "this node serves no requests of HAMi yet: its Scv's dialect is unserved");
+    }
+    kubelet_set_allocatable(&kubelet, json_object());
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(dialect_is("hami"));
     lib_wait((buf_clear(&why), bound = extender_bind(&extender, "h", "n1", &why)));
     ck_assert_msg(bound, "%s", why.p);
     kubelet_add(&kubelet, "h", ARGV("a", "b"));

@@ -1343,6 +1343,25 @@ SCRIPT(ids_of_another_plugin_are_listed_until_their_pod_ends,
        "api p Succeeded on=1 memory=2Gi record=4096+uid-p a:slots1 b:slots1\n"
        "others => ")
 
+/* Its watch says that the pod has ended; the kubelet can follow later. */
+SCRIPT(ids_of_another_plugin_leave_with_their_pod, "with reconcile\n" TAKEN "-api p\n"
+                                                   "mark\n"
+                                                   "pass 20000\n"
+                                                   "others => GPU-0-7 GPU-1-3\n"
+                                                   "least lists 1\n"
+                                                   "count lists 4\n"
+                                                   "away\n"
+                                                   "-kubelet p\n"
+                                                   "pass 20000\n"
+                                                   "others => GPU-0-7 GPU-1-3\n"
+                                                   "back\n"
+                                                   "pass 6000\n"
+                                                   "others => \n"
+                                                   "count allocations 0\n"
+                                                   "mark\n"
+                                                   "pass 182000\n"
+                                                   "count lists 0")
+
 SCRIPT(ids_of_another_plugin_are_never_given,
        "with reconcile\n" TAKEN "pod q on=1 memory=1Gi record=1024+uid-q a:slots1\n"
        "prefer slots1 other:GPU-0-7 other:GPU-1-8 GPU-1/s5 => GPU-1/s5\n"

@@ -114,12 +114,12 @@ SCRIPT(a_closed_stream_is_followed_by_a_delayed_registration,
 
 SCRIPT(a_second_stream_keeps_it_up, UP ", @1000, opened, @1001, closed, up")
 
-/* It registered with a kubelet whose new socket it had not seen yet. Then it does so again, and the
- * kubelet says "device plugin already connected". */
-SCRIPT(
-    a_connected_plugin_that_is_rejected_is_registered, UP
-    ", @1000, closed, @2000, register, accepted, opened, up, @2500, kubelet 8, register, "
-    "rejected, up, @60000, nothing, closed, @61000, register, rejected, @61050, register")
+/* It registered with a kubelet whose new socket it had not seen yet. */
+SCRIPT(a_connected_plugin_does_not_register_again, UP
+       ", @1000, closed, @2000, register, accepted, opened, up, @2500, kubelet 8, "
+       "nothing, up, "
+       "@60000, nothing, closed, @61000, register, opened, rejected, up, closed, @62000, "
+       "register, rejected, @62050, register")
 
 /* It stops; a starting kubelet removes the endpoints. */
 SCRIPT(a_new_kubelet_gets_a_new_endpoint,

@@ -134,6 +134,36 @@ TEST(metrics_agree)
     }
 }
 
+/* {NULL, 0}: it is not known. */
+TEST(a_dialect_counts_while_its_resource_is_registered)
+{
+    static const struct {
+        bool node_read;
+        const char *dialect;
+        enum err_code code; /* of nvidia.com/gpu */
+        struct span says;
+    } cases[] = {
+        {false, "", ERR_UNAVAILABLE, {NULL, 0}},
+        {true, "hami", ERR_UNAVAILABLE, {NULL, 0}}, /* nobody knows who serves it */
+        {true, "hami", ERR_CONFLICT, SPAN("unserved")},
+        {true, "hami", ERR_NONE, SPAN("hami")},
+        {true, "hami", ERR_NOT_FOUND, SPAN("unserved")}, /* --slots=0 */
+        {true, "kai", ERR_NOT_FOUND, SPAN("kai")},
+        {true, "kai", ERR_UNAVAILABLE, SPAN("kai")},
+        {true, "", ERR_NOT_FOUND, SPAN("")},
+    };
+    array_items(c, cases) {
+        start();
+        struct dispatcher_stats *d = &facts.dispatcher;
+        d->node_read = c->node_read;
+        snprintf(d->dialect, sizeof d->dialect, "%s", c->dialect);
+        d->resources[IDS_DIALECT].err.code = c->code;
+        const struct span says = status_dialect(d);
+        ck_assert_msg(!says.p == !c->says.p && span_eq(says, c->says),
+                      "case %td: \"%.*s\"", c - cases, SPAN_ARG(says));
+    }
+}
+
 TEST(a_resource_that_is_switched_off_is_not_missing)
 {
     cleanup_buf struct buf text = {0};
