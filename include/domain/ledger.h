@@ -374,6 +374,12 @@ void ledger_pod_ended(struct ledger *l, struct span node, struct span ns,
 /* A pod with this name and UID is on the node: containers of its name can be its own. */
 void ledger_pod_is_there(struct ledger *l, struct span node, struct span ns,
                          struct span name, struct span uid);
+/* Devices of nvidia.com/gpu that a pod on the node asks the kubelet for. */
+static inline uint32_t ledger_pod_devices(const struct ledger_node *node,
+                                          const struct ledger_pod *pod)
+{
+    return request_devices(request_on(pod->asks, node->dialect));
+}
 /* The cards that containers of the pod have through nvidia.com/... by the podList, as bits.
  * *devices: of nvidia.com/gpu, if not NULL. */
 uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,

@@ -177,7 +177,7 @@ static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
         int64_t least = card->total_mib * share->percent / 100;
         return quantity_at_most(mib > least ? mib : least, card->total_mib);
     }
-    if (request_is_unsettled(r)) /* by the limits, which cannot be edited */
+    if (request_is_unsettled(r) && !share) /* by the limits, which cannot be edited */
         return request_mib(r, card->total_mib, card->kind->kept_mib);
     if (!unit || unit == own)
         return mib;
@@ -386,7 +386,7 @@ static int64_t claims_of(const struct ledger_node *node, bool terminating)
                                     : f->has[LEDGER_NODE] ? f->capacity.devices
                                                           : UINT32_MAX;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        int64_t asked = request_devices(pod->request), has = 0;
+        int64_t asked = ledger_pod_devices(node, pod), has = 0;
         if (asked)
             ledger_pod_holds(node, pod, &has);
         int64_t more = pod->terminating && !terminating ? 0 : asked - has;

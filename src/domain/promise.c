@@ -380,14 +380,12 @@ static void take_over(const struct promise *p, struct request *r)
     }
 }
 
-/* In a dialect the record counts as well, also of a request that cannot be read any more (`hami`
- * NULL). New, in the arena. */
+/* In a dialect the record counts as well. New, in the arena. */
 static const struct request *recorded_in_dialect(const struct request *hami,
                                                  const struct promise *p, struct arena *a)
 {
-    struct request *r = arena_zalloc(a, sizeof *r);
-    if (hami)
-        *r = *hami;
+    struct request *r = arena_alloc(a, sizeof *r);
+    *r = *hami;
     r->dialect = SCV_DIALECT_HAMI;
     r->kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
     r->cards = (uint32_t)p->n;
@@ -405,7 +403,7 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
 {
     if (promise->taken_over) {
         int bad = promise->by_limits ? request_of(pod, rules, a, request, err) : 0;
-        if (promise->by_limits && !bad && request->hami)
+        if (promise->by_limits && request->hami)
             *request = *request->hami;
         else
             take_over(promise, request);
@@ -419,14 +417,13 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     if (by_label)
         labels.n_containers = 0;
     int bad = request_of(&labels, rules, a, request, err);
-    bool dialect = request->hami || (bad && rules->dialect && limits.devices &&
-                                     !limits.mem && !limits.cards && !limits.slots);
-    if (dialect) {
-        const struct request *hami = request->hami;
+    const struct request *hami = request->hami;
+    if (hami && !limits.mem && !limits.cards && !limits.slots) {
         if (bad)
             request_of_limits(&limits, rules, request);
-        if (promise->n && (promise->whole || promise->card_mib > 0))
-            request->hami = recorded_in_dialect(hami, promise, a);
+        request->hami = promise->n && (promise->whole || promise->card_mib > 0)
+                            ? recorded_in_dialect(hami, promise, a)
+                            : hami;
         return bad;
     }
     if (!by_label) {

@@ -640,7 +640,8 @@ static int add_dialect(const struct pod *pod, const struct request_rules *rules,
     dialect_read(&j, a, rules->dialect, &d);
     bool bad = jread_finish(&j, &why) || dialect_meaning(pod, rules, &d, a, &r, &why);
     bool ours = request->kind == REQUEST_MEMORY || request->kind == REQUEST_CARDS;
-    if (!plain || !d.containers || (!bad && r.kind == REQUEST_NONE) ||
+    const bool bound = pod->node.n > 0;
+    if ((!plain && !bound) || !d.containers || (!bad && r.kind == REQUEST_NONE) ||
         (ours && !d.certain)) /* by labels, beside 0 devices */
         return plain ? 0 : -1;
     if (ours && !bad)
@@ -649,26 +650,28 @@ static int add_dialect(const struct pod *pod, const struct request_rules *rules,
                       SPAN_ARG(d.d->limits[DIALECT_CARDS].key)) != 0;
     if (bad && d.certain) {
         *request = (struct request){0};
-        *err = why;
-        return -1;
+        plain = err_set(err, why.code, "%s", why.msg) == 0;
     }
-    /* One that is bound has cards, whatever system gave them. */
-    if (bad)
+    if (!plain && !bound)
+        return -1;
+    /* One that is bound has cards, whatever system gave them, and keeps what its limits ask for when an
+     * edit makes the rest invalid. */
+    if (bad && !(bound && r.kind != REQUEST_NONE))
         r = (struct request){.dialect = SCV_DIALECT_HAMI,
-                             .kind = pod->node.n ? REQUEST_CARDS : REQUEST_NONE,
-                             .cards = pod->node.n && request->cards < REQUEST_MAX_CARDS
+                             .kind = bound ? REQUEST_CARDS : REQUEST_NONE,
+                             .cards = !bound ? 0
+                                      : request->cards - 1 < REQUEST_MAX_CARDS
                                           ? request->cards
-                                      : pod->node.n ? REQUEST_MAX_CARDS
-                                                    : 0,
+                                          : REQUEST_MAX_CARDS,
                              .words = arena_copy(a, span_of(why.msg))};
-    if (d.certain && !pod->node.n) {
+    if (d.certain && !bound) {
         *request = r;
         return 0;
     }
     struct request *hami = arena_alloc(a, sizeof *hami);
     *hami = r;
     request->hami = hami;
-    return 0;
+    return plain ? 0 : -1;
 }
 
 int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,

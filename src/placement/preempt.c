@@ -69,7 +69,7 @@ static void read_held_cards(struct preempt_state *state, bool unknown)
     uint64_t of_others = 0;
     for (size_t i = 0; i < run->n; i++) {
         struct dry_pod *p = &run->pods[i];
-        int64_t devices, asked = request_devices(p->pod->request);
+        int64_t devices, asked = ledger_pod_devices(run->node, p->pod);
         ledger_pod_holds(run->node, p->pod, &devices);
         p->claims = asked > devices ? asked - devices : 0;
     }

@@ -39,6 +39,15 @@ static void start(void)
     rig_reset();
 }
 
+/* Without Nodes, so a card has slots without limit. */
+static void start_without_slots(void)
+{
+    rig_new(settings);
+    rig_lead();
+    see_node("h", "hami");
+    rig_reset();
+}
+
 #define C(limits)    "{'name':'c','resources':{'limits':{" limits "}}}"
 #define GPU(n)       "'nvidia.com/gpu':'" n "'"
 #define MEM(n)       "'nvidia.com/gpumem':'" n "'"
@@ -146,6 +155,80 @@ TEST(the_promise_counts_in_any_order_of_arrival)
         ck_assert_uint_eq(rig_ledger_node("h")->claimed, 0);
         ck_assert_ptr_null(rig_ledger_pod("b")->differences);
     }
+}
+
+/* What a card of h counts: "MiB/percent/slots", and ! if it is whole. */
+static const char *counted(int i)
+{
+    const struct card *c = card("h", i);
+    return arena_printf(&r.arena, "%lld/%u/%d%s", (long long)c->promised_mib,
+                        c->compute_promised, UINT16_MAX - c->slots_left,
+                        c->whole ? "!" : "");
+}
+
+static void ck_counted(int i, const char *expected)
+{
+    ck_assert_str_eq(counted(i), expected);
+}
+
+#define SHARE_OF(mib, cores)                                                             \
+    APP(C(GPU("1") "," MEM(mib) ",'nvidia.com/gpucores':'" cores "'"))
+
+/* The label of the node goes while the pods run. */
+TEST(promises_count_in_full_when_the_node_leaves_the_dialect)
+{
+    start_without_slots();
+    cleanup_free char *first = xstrdup(bind("a", SHARE_OF("5000", "30"), "h"));
+    cleanup_free char *second = xstrdup(bind("b", CARDS_OF("1"), "h"));
+    for (int restarted = 0; restarted < 2; restarted++) {
+        if (restarted)
+            start_without_slots();
+        see_bound("a", first, SHARE_OF("5000", "30"));
+        see_bound("b", second, CARDS_OF("1"));
+        see_node("h", "");
+        ck_counted(0, "5000/30/1");
+        ck_counted(1, "16000/0/0!");
+        see_node("h", "hami");
+        ck_counted(0, "5000/30/1");
+        ck_counted(1, "16000/0/0!");
+    }
+}
+
+/* The limits of a pod cannot be edited, so an edit that makes the rest of it invalid frees nothing. */
+TEST(no_edit_of_a_bound_pod_frees_compute_or_slots)
+{
+    static const char *const edits[] = {
+        "\"nvidia-gpu-scheduler/gpu.model\":\" , \"",
+        "\"gpushare/placement\":\"best\"",
+        "\"gpushare/min-link\":\"x\"",
+    };
+    start_without_slots();
+    cleanup_free char *notes = xstrdup(bind("a", SHARE_OF("5000", "30"), "h"));
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+        cleanup_free char *edited = xasprintf("%s,%s", notes, edits[i]);
+        start_without_slots();
+        see_bound("a", edited, SHARE_OF("5000", "30"));
+        ck_counted(0, "5000/30/1");
+        ck_assert_ptr_nonnull(rig_ledger_pod("a")->invalid_reason);
+        start_without_slots(); /* ... nor without the record of the bind */
+        see_bound("a", edits[i], SHARE_OF("5000", "30"));
+        ck_counted(0, "5000/30/1");
+    }
+}
+
+/* The binder knows what it has sent, whatever becomes of the card. */
+TEST(a_percentage_keeps_its_amount_from_the_bind_on)
+{
+    start();
+    struct scv scv = object_scv_even(&r.arena, "h", 2, CARD_MIB / 2);
+    scv.dialect = SPAN("hami");
+    rig_see(make("a", 0, "", APP(C(GPU("1") ",'nvidia.com/gpumem-percentage':'50'"))));
+    rig_bind(1, "a", "h");
+    struct core_output o = rig_take(CORE_CALL_BIND);
+    rig_scv(scv);
+    ck_assert_int_eq(card("h", 0)->promised_mib, CARD_MIB / 2);
+    rig_answer(o.call, ERR_NONE);
+    ck_assert_int_eq(card("h", 0)->promised_mib, CARD_MIB / 2);
 }
 
 /* -- reservations, gangs, layout preemption -- */

@@ -196,7 +196,7 @@ static int64_t limit(json_t *container, const char *resource)
 {
     const char *text = json_string_value(
         json_object_get(sim_jsonx_at(container, "resources.limits"), resource));
-    return text ? strtoll(text, NULL, 10) : 0;
+    return !text ? 0 : strtoll(text, NULL, 10) * (strchr(text, 'k') ? 1000 : 1);
 }
 
 /* App containers and sidecars run concurrently; each init container with the sidecars before
@@ -283,6 +283,50 @@ static int64_t slots_of(json_t *pod)
     return each;
 }
 
+/* In HAMi's words, each container has its part of the same cards: MiB, percent of each, or all of it.
+ * One with all compute leaves them to no other pod; so does one that says nothing but the number. */
+static struct oracle_ask ask_in_words(struct oracle_pod *p, json_t *pod)
+{
+    struct oracle_ask ask = {.in_words = true};
+    int64_t core = 0, percent = 0;
+    size_t i;
+    json_t *c;
+    json_array_foreach(sim_jsonx_at(pod, "spec.containers"), i, c)
+    {
+        int64_t cards = limit(c, "nvidia.com/gpu"), mib = limit(c, "nvidia.com/gpumem"),
+                part = limit(c, "nvidia.com/gpumem-percentage"),
+                share = limit(c, "nvidia.com/gpucores");
+        json_t *says = sim_jsonx_at(c, "resources.limits");
+        if (!cards)
+            continue;
+        part = mib ? 0 : part ? part : 100;
+        share = json_object_get(says, "nvidia.com/gpucores") ? share
+                : part == 100                                ? 100
+                                                             : 0;
+        ask.invalid |= ask.cards && ask.cards != cards;
+        ask.cards = (int32_t)cards;
+        ask.mib += mib;
+        ask.parts[ask.slots++] = (uint8_t)part;
+        ask.whole |= share == 100;
+        core += share;
+        percent += part;
+    }
+    ask.invalid |= core > 100 || percent > 100 || (percent == 100 && ask.mib);
+    p->raw_hami = ask.mib ? ask.mib : 1;
+    p->raw_core = ask.whole || ask.invalid ? 0 : core * ask.cards;
+    ask.units = ask.mib;
+    return ask;
+}
+
+/* What it asks for of a card of that size. */
+int64_t oracle_ask_mib(const struct oracle_ask *ask, int64_t size)
+{
+    int64_t mib = ask->percent ? size * ask->percent / 100 : ask->mib;
+    for (size_t i = 0; i < ARRAY_LEN(ask->parts); i++)
+        mib += size * ask->parts[i] / 100;
+    return mib;
+}
+
 /* The request by limits or labels. */
 static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
 {
@@ -313,12 +357,6 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     p->raw_slots = total(pod, "aliyun.com/gpu-share");
     p->devices = (int)total(pod, "nvidia.com/gpu");
     p->labeled = !p->raw_mem && !p->raw_cards && !p->devices && !p->raw_slots;
-    p->raw_hami = total(pod, "nvidia.com/gpumem");
-    if (p->raw_hami) { /* HAMi's plugin gives it parts of cards, and no card to hold */
-        ask = (struct oracle_ask){.cards = p->devices, .mib = p->raw_hami};
-        p->devices = 0;
-        return ask;
-    }
     const char *memory = text_in(pod, ANNOTATIONS, "gpushare/memory");
     int64_t part = memory_of(memory), each = slots_of(pod);
     int64_t at_once = each > 0 ? p->raw_slots / each : 1; /* containers */
@@ -369,6 +407,18 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     if (isolation > 0 && ask.cards && !ask.whole) /* memory, of whatever form */
         ask.isolation = (uint8_t)isolation;
     ask.units = ask.slots ? ask.mib : (ask.mib + 1023) / 1024;
+    if (total(pod, "nvidia.com/gpumem") || total(pod, "nvidia.com/gpumem-percentage") ||
+        total(pod,
+              "nvidia.com/gpucores")) { /* it gets parts of cards, and none to hold */
+        struct oracle_ask words = ask_in_words(p, pod);
+        p->devices = 0;
+        words.invalid |= ask.invalid || /* labels and annotations */
+                         (place && strcmp(place, "binpack") && strcmp(place, "spread"));
+        words.min_link = words.cards > 1 ? (uint8_t)least : 0;
+        words.isolation = isolation > 0 && !words.whole ? (uint8_t)isolation : 0;
+        memcpy(words.models, ask.models, sizeof words.models);
+        return words;
+    }
     return ask;
 }
 
@@ -545,7 +595,11 @@ bool oracle_limited(const struct oracle_pod *p)
 
 int64_t oracle_part(const struct request *r, int64_t size)
 {
-    return r->percent ? size * r->percent / 100 : r->mib_per_card;
+    int64_t mib = 0;
+    for (size_t i = 0; r->dialect && i < r->n_parts; i++)
+        mib +=
+            r->parts[i].percent ? size * r->parts[i].percent / 100 : r->parts[i].amount;
+    return r->dialect ? mib : r->percent ? size * r->percent / 100 : r->mib_per_card;
 }
 
 bool oracle_is_vague(const struct oracle_pod *p)
@@ -599,7 +653,7 @@ bool oracle_fits(const struct world *w, const struct oracle_pod *p, int node, in
     if (p->ask.whole)
         return !sum.whole && !sum.shared;
     int64_t size = sizes[node][card];
-    return (p->ask.percent ? size * p->ask.percent / 100 : p->ask.mib) <=
+    return oracle_ask_mib(&p->ask, size) <=
            (sum.whole && sum.mib < size ? 0 : size - sum.mib);
 }
 
@@ -727,7 +781,9 @@ static bool is_answer(struct oracle_pod *p, json_t *pod)
     int node = oracle_index(p->node);
     struct oracle_ask settled = p->ask, *ask = &settled;
     const char *units = oracle_note(pod, KEY_POD), *exact = oracle_note(pod, KEY_MEMORY);
-    if (ask->percent) /* so many MiB of each card, which had one size when it was bound */
+    /* So many MiB of each card, which had one size when it was bound. */
+    bool settles = ask->percent || (oracle_ask_mib(ask, 100) > ask->mib && !ask->whole);
+    if (settles)
         ask->mib = ask->units = exact ? strtoll(exact, NULL, 10) : -1;
     cleanup_free char *record = ask->whole
                                     ? xasprintf("whole %s", p->uid)
@@ -736,10 +792,12 @@ static bool is_answer(struct oracle_pod *p, json_t *pod)
     good = good && (ask->whole || strtoll(units, NULL, 10) == ask->units * ask->cards);
     if ((p->labeled && exact) || ask->slots)
         good = good && exact && !strcmp(exact, record);
-    for (int i = 0; ask->percent && good && i < p->n_cards; i++) {
-        int64_t size = sizes[node][p->card[i] % CARDS], percent = ask->percent;
-        good = ask->mib == size * percent / 100 || ask->mib == size / 2 * percent / 100;
+    for (int i = 0; settles && good && i < p->n_cards; i++) {
+        int64_t size = sizes[node][p->card[i] % CARDS];
+        good = ask->mib == oracle_ask_mib(&p->ask, size) ||
+               ask->mib == oracle_ask_mib(&p->ask, size / 2);
     }
+    good = good && (!ask->in_words || node == HAMI_NODE);
     good = good && (!ask->min_link || p->narrowest >= ask->min_link) &&
            (!ask->isolation || p->enforced & ask->isolation);
     for (int i = 0; good && i < p->n_cards; i++)
@@ -774,11 +832,13 @@ static void check_promise(struct world *w, struct oracle_pod *p, json_t *pod)
         bits |= 1u << (p->card[i] & 31);
     if (!notes.allocated || !notes.valid || notes.bits & ~bits)
         violated(w, "pod %s has an invalid allocation, or one of other cards", p->uid);
-    for (int i = 0; i < p->n_cards && p->ask.slots; i++)
+    for (int i = 0; i < p->n_cards && p->ask.slots && !p->ask.whole; i++)
         if (notes.units[p->card[i] % CARDS] > p->ask.mib)
             violated(w, "pod %s: its containers have more than the pod", p->uid);
-    w->stats.slots += p->ask.slots != 0;
+    w->stats.slots += p->raw_slots != 0;
     w->stats.percent += p->ask.percent != 0;
+    w->stats.in_words += p->ask.in_words;
+    w->stats.in_parts += p->ask.in_words && p->ask.mib != p->raw_hami && !p->ask.whole;
 }
 
 /* "UUID,NVIDIA,MIB,0:UUID,...:;" of one container. What is not of this form names no card. */
@@ -847,10 +907,10 @@ static void see(struct world *w, json_t *pod)
             p->n_cards = notes.n;
             memcpy(p->card, notes.card, sizeof p->card);
         }
-        if (p->raw_hami)
+        if (p->raw_hami && p->foreign)
             read_hami(p, pod);
-        w->stats.hami += p->raw_hami > 0;
-        w->stats.damaged += p->raw_hami > 0 && !p->n_cards;
+        w->stats.hami += p->raw_hami && p->foreign;
+        w->stats.damaged += p->raw_hami && p->foreign && !p->n_cards;
         truth_bound(p, pod);
         if (!p->devices && !p->foreign)
             check_promise(w, p, pod);

@@ -331,6 +331,8 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
         return oracle_devices_left(w, p, node, NULL) >= p->devices;
     if (p->ask.isolation && !(p->ask.isolation & oracle_enforces(w->isolation[node])))
         return false;
+    if (p->ask.in_words && (!w->in_words || node != HAMI_NODE))
+        return false;
     struct away a = away(w, node);
     for (int card = 0; card < oracle_cards(node); card++)
         if (oracle_available(w, node, card) && !(a.bits & 1u << card) &&
@@ -338,7 +340,8 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
             (!p->raw_core ||
              oracle_sum(w, node, card).core + p->raw_core / p->ask.cards <= 100))
             bits |= 1u << card;
-    if (p->ask.percent && p->ask.cards > 1)
+    if ((p->ask.percent || p->ask.parts[0] || p->ask.parts[1] || p->ask.parts[2]) &&
+        p->ask.cards > 1)
         return false; /* which of them have one size is not judged */
     int spare = __builtin_popcount(a.empty) - a.claimed;
     int beyond =
@@ -367,7 +370,12 @@ static void compare_request(struct world *w, const struct replica *r,
                                           : REQUEST_MEMORY;
     const struct request *has = mine->request;
     bool same = has->kind == want && ask->invalid == (mine->invalid_reason != NULL);
-    if (want == REQUEST_MEMORY)
+    if (want == REQUEST_MEMORY && ask->in_words)
+        same = same && has->dialect == SCV_DIALECT_HAMI &&
+               oracle_part(has, 12196) == oracle_ask_mib(ask, 12196) &&
+               (int32_t)has->slots == ask->slots && has->isolation == ask->isolation &&
+               has->core * (int64_t)has->cards == p->raw_core;
+    else if (want == REQUEST_MEMORY)
         same =
             same && has->mib_per_card == ask->mib && (int32_t)has->slots == ask->slots &&
             (int32_t)has->percent == ask->percent && has->isolation == ask->isolation &&

@@ -70,7 +70,8 @@ typedef void (*event_fn)(struct world *w, void *arg);
     X(freezes)                                                                              \
     X(clocks_set)                                                                           \
     X(foreign)                                                                              \
-    X(forwarded) X(misdirected) X(cut_off) X(edits) /* of users */                          \
+    X(forwarded)                                                                            \
+    X(misdirected) X(cut_off) X(edits)  /* of users */                                      \
         X(invalid)                      /* bound pods with an invalid request */            \
         X(given_back)                   /* views with cards of pods that have ended */      \
         X(must_be_stale)                /* stale nodes, by an independent count */          \
@@ -98,7 +99,9 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(slots) X(percent) /* pods of slots bound; ... of a percentage */                  \
         X(hami)                                                                             \
             X(damaged) /* pods that HAMi has bound; ... whose annotation is damaged */      \
-        X(unreserved)  /* single pods that filter gave a node without a reservation */
+        X(in_words) X(                                                                      \
+            in_parts) /* pods bound in HAMi's words; ... with a percentage of a card */     \
+        X(unreserved) /* single pods that filter gave a node without a reservation */
 
 struct stats {
 #define STAT(name) uint64_t name;
@@ -312,6 +315,7 @@ struct world {
     bool unhealthy[ALL_NODES][CARDS], shrunk[ALL_NODES][CARDS];
     struct link_table links[ALL_NODES];
     uint8_t isolation[ALL_NODES]; /* what each Scv lists, by bits; 0: no list */
+    bool in_words; /* pods ask in HAMi's words; without outsiders and preemption */
     /* Of the one card that has MIG mode: its Scv has the card; the card and its instances, by a
      * careless agent; the instances; and the card, with the instances as Unhealthy. */
     enum { MIG_OFF, MIG_CARELESS, MIG_ON, MIG_ENDS, MIG_STATES } mig;
@@ -502,7 +506,9 @@ struct oracle_ask {
     bool nothing;      /* it requests nothing */
     uint8_t min_link;  /* of each pair, as link_table has it; 0: any */
     uint8_t isolation; /* bits, one of which the node needs; 0: none */
-    char models[59];   /* comma-separated; "": any */
+    bool in_words;     /* HAMi's: for HAMI_NODE */
+    uint8_t parts[3];  /* ... percent of a card, of its containers, beside mib */
+    char models[55];   /* comma-separated; "": any */
 };
 
 /* What kube-scheduler's own filters require, and who schedules the pod. */
@@ -546,7 +552,7 @@ struct oracle_pod {
     bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
     int64_t raw_mem, raw_cards, raw_core, raw_slots;
-    int64_t raw_hami; /* of a pod of HAMi: MiB on each of its cards */
+    int64_t raw_hami; /* in HAMi's words: MiB on each of its cards, at least 1 */
     bool labeled;     /* no limits: requests by labels, now or before */
     bool edited;      /* its labels or annotations have changed since it was created */
     char resource_version[32];
@@ -575,6 +581,8 @@ int oracle_cards(int node);         /* how many cards the node has */
 /* The last card of this node has MIG mode; the numbers behind it are its instances, which have
  * ids of their own. */
 enum { MIG_NODE = 1, MIG_CARD = 1 };
+/* The node whose Scv has the dialect of HAMi, in worlds that have one. */
+enum { HAMI_NODE = 2 };
 bool oracle_is_instance(int node, int card);
 int oracle_id(int node, int card);
 int oracle_card(int node, int64_t id); /* from CARDS on: the node has no such id */
@@ -611,6 +619,7 @@ bool oracle_is_vague(const struct oracle_pod *p);
 /* Does the card have the model, clock and size that the pod requests? */
 bool oracle_card_matches(const struct oracle_pod *p, int node, int card);
 /* MiB that a replica has to find for the request on a card of that size. */
+int64_t oracle_ask_mib(const struct oracle_ask *ask, int64_t size);
 int64_t oracle_part(const struct request *r, int64_t size);
 /* MiB that the pod holds on each of its cards. */
 int64_t oracle_pod_mib(const struct oracle_pod *p);

@@ -64,8 +64,10 @@ void put_scv(struct world *w, int node, bool create)
     for (size_t i = 0; i < ARRAY_LEN(oracle_enforcers); i++)
         if (w->isolation[node] >> i & 1)
             buf_printf(&body, ",\"%s\"", oracle_enforcers[i]);
-    buf_printf(&body, "%s,\"cardNumber\":%d,\"podList\":%s",
-               w->isolation[node] ? "]" : "", n, published ? "[" : "null}}");
+    buf_printf(&body, "%s%s,\"cardNumber\":%d,\"podList\":%s",
+               w->isolation[node] ? "]" : "",
+               w->in_words && node == HAMI_NODE ? ",\"dialect\":\"hami\"" : "", n,
+               published ? "[" : "null}}");
     oracle_update_pod_list(w, node, published);
     if (published) {
         kubelet_add_list(w, &body, node);
@@ -298,11 +300,32 @@ static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
     buf_addc(body, '}');
 }
 
+/* Whole cards, MiB, percent, or all of a card and a part of its compute. */
+static void add_words(struct world *w, struct buf *b, bool first)
+{
+    int64_t k = first && dice(w, 3) ? 2 : 1; /* rarely of another number than the first */
+    buf_printf(b, "%s{\"name\":\"h%d\",\"image\":\"i\",\"resources\":{\"limits\":{",
+               first ? "" : ",", (int)b->n);
+    buf_printf(b, "\"nvidia.com/gpu\":\"%lld\"", (long long)k);
+    int form = any(w, 6);
+    if (form < 3)
+        buf_printf(b, ",\"nvidia.com/gpumem\":\"%lld\"",
+                   (long long)between(w, 500, 5000));
+    else if (form < 5)
+        buf_printf(b, ",\"nvidia.com/gpumem-percentage\":\"%lld\"",
+                   (long long)between(w, 5, 50));
+    if (form == 5 || dice(w, 3))
+        buf_printf(b, ",\"nvidia.com/gpucores\":\"%lld\"",
+                   (long long)(dice(w, 8) ? 100 : between(w, 1, 50)));
+    buf_adds(b, "}}}");
+}
+
 /* `gang`: its name; NULL: none. */
 static void create_pod(struct world *w, const char *gang)
 {
     cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
-    bool whole = dice(w, 6), devices = !whole && dice(w, 10);
+    bool whole = dice(w, 6), devices = !whole && dice(w, w->in_words ? 3 : 10);
+    bool words = devices && w->in_words;
     bool labels = !whole && !devices && dice(w, 6);
     bool shared = !whole && !devices && !labels;
     bool slots = shared && dice(w, 4);
@@ -312,8 +335,10 @@ static void create_pod(struct world *w, const char *gang)
                            : slots   ? "aliyun.com/gpu-share"
                                      : "aliyun.com/gpu-mem";
     int64_t most = labels ? 0 : whole || devices ? 2 : gang ? 3 : 10;
-    int containers = (int)between(w, 1, 3);
-    for (int i = 0; i < containers; i++) {
+    int containers = (int)between(w, 1, words ? 2 : 3);
+    for (int i = 0; i < containers && words; i++)
+        add_words(w, &apps, i == 0);
+    for (int i = 0; i < containers && !words; i++) {
         int64_t core = i == 0 && shared && dice(w, 3) ? k * 5 * between(w, 1, 20) : 0;
         int64_t n = labels      ? 0
                     : i == 0    ? k * between(w, 1, most / k)
@@ -322,12 +347,12 @@ static void create_pod(struct world *w, const char *gang)
         n = slots && n ? k : n; /* on each of k cards */
         add_container(&apps, "c", i == 0, false, resource, n, core);
     }
-    if (k == 1 && !labels && dice(w, 4)) {
+    if (k == 1 && !labels && !words && dice(w, 4)) {
         int64_t core = shared && dice(w, 9) ? 30 : 0, n = between(w, 1, most);
         n = slots ? k : n;
         add_container(&inits, "i", true, any(w, 2), resource, n, core);
     }
-    if (!labels && dice(w, 30)) /* two resources in one pod */
+    if (!labels && !w->in_words && dice(w, 30)) /* two resources in one pod */
         add_container(&apps, "x", false, false,
                       devices || whole ? "aliyun.com/gpu-mem" : "nvidia.com/gpu", 1, 0);
     bool in_labels = false;

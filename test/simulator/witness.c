@@ -106,7 +106,7 @@ static struct view view_of(const struct replica *r, int index,
     struct view v = {r, copy, replica_node(r, index), index, 0, 0};
     v.in = delivered_available(copy, given_back(r, &v));
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
-        int more = (int)request_devices(p->request);
+        int more = (int)ledger_pod_devices(v.node, p);
         if (member && p->member && p->member->gang == member->gang)
             continue;
         for (int i = 0; more && i < copy->n_holders; i++)
@@ -491,6 +491,8 @@ static bool fits(const struct world *w, const struct replica *r, struct asking a
         a.request->cards != 1 || evictions_nominated(w, node))
         return false;
     struct view v = view_of(r, oracle_index(node->name.p), NULL);
+    if (a.request->dialect && v.index != HAMI_NODE)
+        return false;
     if (v.claimed &&
         node->has_reserved) /* which of the cards a claim leaves is not judged */
         return false;

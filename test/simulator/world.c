@@ -350,6 +350,7 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
                         .decides = seed / 2 % 5 >= 3,
                         .gangs = seed / 2 % 5 == 4,
                         .samples = seed % 4 > 0 && seed / 2 % 5 == 3,
+                        .in_words = seed % 4 < 2 && seed % 3 == 1,
                         .end_node = NODES,
                         .verbose = verbose};
     w->backups = !w->outsiders && !w->tenants && !w->preempts && !w->gangs;
