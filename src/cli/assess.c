@@ -44,6 +44,7 @@ struct holder {
 struct assess {
     const json_t *documents;
     const struct cli_config *config;
+    struct dialect hami;
     int64_t unit_mib;
     struct ledger *ledger;
     struct defrag_rules *rules;
@@ -339,7 +340,7 @@ static void read_pod(struct assess *a, json_t *o)
     reread(&j, &scratch, o);
     again = j;
     pod_read(&j, &scratch, &pod);
-    dialect_read(&again, &scratch, &dialect_hami, &hami);
+    dialect_read(&again, &scratch, &a->hami, &hami);
     struct limits limits = limits_of(&pod);
     if (request_of(&pod, &rules, &scratch, &today, NULL))
         request_of_limits(&limits, &rules, &today);
@@ -467,6 +468,7 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     static const struct ledger_settings settings = {.unit_mib = 1};
     struct assess a = {.documents = documents,
                        .config = c,
+                       .hami = dialect_hami,
                        .unit_mib = c->unit_mib ?: 1024,
                        .ledger = ledger_new(&settings, 1),
                        .rules = defrag_rules_new(),
@@ -482,7 +484,9 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     {
         most += json_array_size(json_object_get(list, "items"));
         struct span kind = session_text(list, "kind");
-        if (!rc && !kind.n)
+        if (!rc && json_object_get(list, "nodes")) /* the extender's view */
+            rc = dialect_configure(&a.hami, session_text(list, "hamiValues"), err);
+        else if (!rc && !kind.n)
             rc = read_answer(&a, list, err);
         else if (!rc && !json_is_array(json_object_get(list, "items")))
             rc = err_set(
@@ -550,8 +554,10 @@ static int read_files(json_t *documents, const struct cli_config *c, struct err 
 
 static int read_cluster(json_t *documents, struct session *s, struct err *err)
 {
-    return session_connect(s, err) ||
-                   session_list(s, "/api/v1/nodes", add_page, documents, err) ||
+    if (session_connect(s, err))
+        return -1;
+    json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
+    return session_list(s, "/api/v1/nodes", add_page, documents, err) ||
                    session_list(s, "/api/v1/pods", add_page, documents, err) ||
                    (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
                                  documents, err) &&

@@ -300,6 +300,28 @@ static void read_members(const struct session *s, struct span ns, struct span na
     }
 }
 
+/* Those of the pod's namespace, for the ledger, which knows what its pods use. */
+static void read_quotas(const struct session *s, struct span ns)
+{
+    const struct ledger *l = cluster_state_ledger(s->state);
+    cleanup_buf struct buf path = {0};
+    const json_t *item;
+    size_t i;
+    buf_adds(&path, "/api/v1/namespaces/");
+    list_watch_escape(&path, ns);
+    buf_adds(&path, "/resourcequotas");
+    json_auto_t *list = ledger_settings(l)->dialect ? session_get(s, path.p, NULL) : NULL;
+    json_array_foreach(json_object_get(list, "items"), i, item)
+    {
+        cleanup_free char *hard = json_dumps(session_at(item, "spec", "hard"), 0);
+        const struct quota quota = {
+            .meta = {.ns = ns,
+                     .name = session_text(json_object_get(item, "metadata"), "name")},
+            .hard = span_of(hard)};
+        quotas_seen(ledger_quotas((struct ledger *)l), &quota, 0);
+    }
+}
+
 int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
                 bool colors, struct err *err)
 {
@@ -319,6 +341,7 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
     }
     json_auto_t *members = json_array();
     read_members(s, ns, name, members);
+    read_quotas(s, ns);
     facts.members = members;
     struct defrag_rules *rules = defrag_rules_new();
     json_auto_t *items = json_pack("[O*]", pod);

@@ -1006,13 +1006,19 @@ const char *session_namespace(struct session *s, struct err *err)
     return s->ns;
 }
 
-/* Nodes of the dialect are for an extender that reads its requests. */
-static const struct dialect *dialect_of(const struct ledger *l)
+/* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
+static const struct dialect *dialect_of(struct session *s)
 {
+    const struct ledger *l = cluster_state_ledger(s->state);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && node->dialect == SCV_DIALECT_HAMI)
-            return &dialect_hami;
+        if (!node || node->dialect != SCV_DIALECT_HAMI)
+            continue;
+        s->hami = dialect_hami;
+        if (dialect_configure(&s->hami, session_text(session_view(s), "hamiValues"),
+                              NULL))
+            s->hami = dialect_hami; /* of a newer extender */
+        return &s->hami;
     }
     return NULL;
 }
@@ -1027,7 +1033,7 @@ int session_load(struct session *s, struct err *err)
     if (c->classic) /* uses nodes and pods only */
         return 0;
     int64_t unit = c->unit_mib ?: session_unit_of_cluster(s->state);
-    const struct dialect *dialect = dialect_of(cluster_state_ledger(s->state));
+    const struct dialect *dialect = dialect_of(s);
     if ((unit != (c->unit_mib ?: GIB) || dialect) && load_cluster(s, unit, dialect, err))
         return -1; /* all requests depend on these: everything is listed again */
     if (c->node_grace_ms && cluster_state_needs_view(s->state))
@@ -1037,9 +1043,9 @@ int session_load(struct session *s, struct err *err)
 
 void session_fini(struct session *s)
 {
-    json_decref(s->view);
     buf_fini(&s->stale);
     stop(s);
+    json_decref(s->view);
     kube_client_free(s->client);
     kubectl_free(s->kubectl);
     free(s->ns);

@@ -297,6 +297,7 @@ static void write_core(const struct view_source *source, const struct core *core
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     jwrite_str_set(w, "unit", buf_span(&unit));
+    jwrite_str_set(w, "hamiValues", span_of(source->hami_values));
     if (source->observer) {
         jwrite_bool(w, "observer", true);
     } else {
@@ -489,6 +490,7 @@ static void write_pending_pod(struct pending *p, struct span uid, struct jwrite 
     const struct ledger *l = core_ledger(core);
     const struct ledger_pod *pod = ledger_pod_find(l, uid);
     struct answer *answer = NULL;
+    struct err quota = {0};
     bool is_new = false;
     if (!pod || pod->node) {
         source->read_end(source->ctx);
@@ -505,6 +507,8 @@ static void write_pending_pod(struct pending *p, struct span uid, struct jwrite 
         request_write(&request, pod->request, ledger_settings(l)->unit_mib);
         jwrite_str_set(w, "request", buf_span(&request));
         answer = answer_for(p, pod, &is_new);
+        core_quota_check(core, step_now(), pod->ns, uid, pod->request, NULL, 0, &quota);
+        jwrite_str_set(w, "quota", span_of(quota.msg));
     }
     if (pod->member && core_is_leader(core)) {
         cleanup_buf struct buf gang = {0};
@@ -588,9 +592,11 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
 {
     const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
-    buf_printf(out, "%llu %llu %llu ", (unsigned long long)ledger_generation(l),
+    const struct quotas *quotas = core_quotas(core);
+    buf_printf(out, "%llu %llu %llu %llu ", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l),
-               (unsigned long long)core_preempt_generation(core));
+               (unsigned long long)core_preempt_generation(core),
+               (unsigned long long)(quotas ? quotas->generation : 0));
     write_core(source, core, &(struct jwrite){.out = out});
     source->read_end(source->ctx);
 }
