@@ -47,7 +47,6 @@ struct assess {
     struct dialect hami;
     int64_t unit_mib;
     struct ledger *ledger;
-    struct defrag_rules *rules;
     json_t *scvs; /* by name */
     /* MiB by "NAMESPACE/POD": its own, and of all pods of its card. */
     json_t *used, *used_cards;
@@ -234,8 +233,6 @@ static void read_host(struct assess *a, json_t *o)
     a->n_hosts++;
     if (n)
         count(a, h, "cards", n);
-    json_auto_t *nodes = json_pack("[O]", o);
-    defrag_rules_add_nodes(a->rules, nodes);
 }
 
 /* Writes what a pod of HAMi asks of gpushare; *rejected: why gpushare rejects it. */
@@ -309,8 +306,6 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     p->pod = ledger_pod_add(a->ledger, pod, &r, NULL);
     count(a, h, "pods", 1);
     count(a, h, "podsThatCouldShare", !p->why);
-    json_auto_t *pods = json_pack("[O]", o);
-    defrag_rules_add_pods(a->rules, a->ledger, pods);
 }
 
 /* A row for a pod of HAMi that has no node yet. */
@@ -385,8 +380,7 @@ static bool place(struct assess *a, const struct holder *p)
             continue;
         const struct card *c = &to->cards[__builtin_ctzll(chosen)];
         int64_t key = c->free_mib + (c->pods ? 0 : MIB_MAX);
-        if (key >= least ||
-            (h != p->host && !defrag_rules_allow(a->rules, p->pod->uid, to->name, true)))
+        if (key >= least || (h != p->host && !defrag_rules_allow(p->pod, to, true)))
             continue;
         least = key;
         best = to;
@@ -471,7 +465,6 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
                        .hami = dialect_hami,
                        .unit_mib = c->unit_mib ?: 1024,
                        .ledger = ledger_new(&settings, 1),
-                       .rules = defrag_rules_new(),
                        .scvs = json_object(),
                        .used = json_object(),
                        .used_cards = json_object(),
@@ -519,7 +512,6 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     json_decref(a.used_cards);
     json_decref(a.models);
     json_decref(a.pods);
-    defrag_rules_free(a.rules);
     ledger_free(a.ledger);
     return rc;
 }

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
-#include "cli/defrag.h"
 #include "domain/diagnosis.h"
 #include "domain/keys.h"
 #include "kube/pod_group.h"
@@ -224,8 +223,7 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                              .cs = cs,
                              .l = cluster_state_ledger(cs),
                              .facts = facts,
-                             .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
-                             .tolerates = defrag_rules_tolerate_cordon(facts->object)};
+                             .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib};
     const json_t *status = json_object_get(facts->object, "status");
     struct span reason = session_text(status, "reason"),
                 message = session_text(status, "message");
@@ -343,13 +341,6 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
     read_members(s, ns, name, members);
     read_quotas(s, ns);
     facts.members = members;
-    struct defrag_rules *rules = defrag_rules_new();
-    json_auto_t *items = json_pack("[O*]", pod);
-    defrag_rules_add_pods(rules, cluster_state_ledger(s->state), items);
-    if (defrag_apply_load_nodes(s, rules, &why) == 0)
-        facts.rules = rules;
     session_write_outage(out, s, facts.view);
-    int rc = explain_pod(out, s->state, ns, name, &facts, err);
-    defrag_rules_free(rules);
-    return rc;
+    return explain_pod(out, s->state, ns, name, &facts, err);
 }

@@ -16,11 +16,14 @@
 uint32_t explain_obstacles(struct explain_page *p, const struct ledger_node *node)
 {
     const struct resources requests = ledger_pod_requests(p->pod);
-    const struct reason_ask ask = {
-        select_pod_of(p->pod),
-        p->facts->rules ? defrag_rules_excludes(p->facts->rules, p->pod->uid, node->name)
-                        : OBSTACLE_NONE,
-        p->tolerates, &requests};
+    static const enum obstacle_kind terms[] = {
+        OBSTACLE_NONE,
+        [TERMS_SELECTOR] = OBSTACLE_SELECTOR,
+        [TERMS_TAINTS] = OBSTACLE_TAINTS,
+    };
+    const struct reason_ask ask = {select_pod_of(p->pod),
+                                   terms[ledger_node_judge(node, p->pod->terms)],
+                                   terms_tolerate_cordon(p->pod->terms), &requests};
     uint32_t kinds = 0;
     p->n_list = reason_list(node, &ask, p->list);
     for (size_t i = 0; i < p->n_list && !p->list[i].card; i++)
@@ -479,12 +482,10 @@ static void add_verdict(struct explain_page *p)
         return;
     }
     if (p->fits) {
-        buf_printf(
-            p->out,
-            "The request fits on %zu node%s. kube-scheduler decides the rest: %s.\n",
-            p->fits, show_plural(p->fits),
-            p->facts->rules ? "pod affinity, topology spread, volumes"
-                            : "taints, affinity, volumes");
+        buf_printf(p->out,
+                   "The request fits on %zu node%s. kube-scheduler decides the rest: pod "
+                   "affinity, topology spread, volumes.\n",
+                   p->fits, show_plural(p->fits));
         return;
     }
     if (p->quota.code != ERR_NONE || !is_allowed(p, NULL, 0))

@@ -19,7 +19,6 @@ struct explain_page {
     const struct ledger_pod *pod;
     const struct explain_facts *facts;
     int64_t unit;
-    bool tolerates; /* the pod tolerates cordoned nodes */
 
     /* of a pending pod */
     const struct request *r;

@@ -355,7 +355,7 @@ const struct apisync_sink cluster_state_sink = {on_input, on_error, store_scv};
 struct cluster_state *cluster_state_new(const struct cluster_state_config *config)
 {
     struct cluster_state *cs = xcalloc(1, sizeof *cs);
-    const struct core_settings settings = {
+    struct core_settings settings = {
         .ledger = config->ledger,
         .node_grace_ms = config->node_grace_ms,
         .observer = true,
@@ -364,6 +364,7 @@ struct cluster_state *cluster_state_new(const struct cluster_state_config *confi
     };
     pthread_mutex_init(&cs->lock, NULL);
     cs->config = *config;
+    settings.ledger.keep_terms = true; /* for defrag */
     cs->core = core_new(&settings);
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
         list_init(&cs->tables[kind].all);
