@@ -200,6 +200,15 @@ TEST(nodes_that_the_pods_own_terms_exclude_are_no_candidates)
     }
 }
 
+TEST(a_node_that_does_not_exist_is_no_candidate)
+{
+    CLUSTER(.pods = WANTS("a", "") "," POD_OF("b", "nowhere", "2", IDX("0")));
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(text);
+    ck_assert_at(j, "pendingPods.0.reason", "no nodes are known");
+    ck_assert_ptr_null(lib_at(j, "pendingPods.0.closestNode"));
+}
+
 /* A pod with a share of the compute of a card. */
 #define POD_CORE(name, card, core)                                                       \
     "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
