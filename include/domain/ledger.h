@@ -13,6 +13,7 @@
 #include "domain/request.h"
 #include "domain/requests.h"
 #include "domain/scv.h"
+#include "domain/terms.h"
 
 /*
  * The ledger: every node, its cards, and the promises of memory on each card to pods. MiB,
@@ -61,6 +62,7 @@ struct ledger_settings {
                           are not watched */
     bool clock_exact, number_shares, ignore_links; /* of struct request_rules */
     const struct dialect *dialect;
+    bool keep_terms; /* also of bound pods */
 };
 
 static inline struct request_rules ledger_rules(const struct ledger_settings *s)
@@ -255,6 +257,7 @@ struct ledger_pod {
         *asks; /* what it means on each node: its own, or that of request_on */
     /* Why the request is invalid; NULL: it is valid. A pending pod then has kind NONE. */
     const char *invalid_reason;
+    struct terms *terms;          /* of a pending pod, as its object says */
     struct ledger_pod_edit *edit; /* of a pod whose Binding is in flight; or NULL */
     /* How annotations and request differ (domain/promise.h); NULL: they agree. */
     const char *differences;
@@ -444,6 +447,9 @@ bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
 struct resources ledger_pod_requests(const struct ledger_pod *pod);
 /* What the node offers to pods; 0: unknown. */
 struct resources ledger_node_allocatable(const struct ledger_node *node);
+/* Which of the terms exclude the node? */
+enum terms_verdict ledger_node_judge(const struct ledger_node *node,
+                                     const struct terms *pod);
 /* Does the Node offer any of the resource of this request (aliyun.com/gpu-mem, gpu-share,
  * gpu-count, nvidia.com/gpu)? False: no device plugin serves it there. True also if the Node is
  * unknown. */

@@ -61,6 +61,7 @@ struct quotas {
     const struct dialect *dialect;
     struct map by_name;
     struct list namespaces;
+    uint64_t generation; /* changes with every limit */
     bool
         freed; /* set when pods that were rejected may fit: less is used, or a limit has changed */
 };

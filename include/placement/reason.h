@@ -138,10 +138,12 @@ enum reason_class reason_class_of(const struct ledger_node *node,
 
 struct nearest_node {
     struct select_pod pod;
+    bool own_terms; /* nodes that these exclude are no candidates */
+    const struct terms *terms;
     bool
         offered; /* kube-scheduler offered every visited node; nearest_node_init clears it */
 
-    uint32_t seen, fits;            /* numbers of nodes */
+    uint32_t seen, fits, excluded;  /* numbers of nodes */
     const struct ledger_node *node; /* the nearest. A node that fits precedes all others;
                                        ties go to the lowest name. NULL: none visited */
     enum fit fit;                   /* on that node */

@@ -23,6 +23,7 @@ struct view_source {
     bool observer; /* the core is in observer mode: it says nothing of a leader */
     /* When filter was last called, or the process started: mono_ms; NULL: not shown. */
     const _Atomic int64_t *filter_ms;
+    const char *hami_values; /* --hami-values; NULL: none, or an observer */
 };
 
 /* Calls `fn` for each node in the order of the names. The lock is taken once per node:

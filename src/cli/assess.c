@@ -44,9 +44,9 @@ struct holder {
 struct assess {
     const json_t *documents;
     const struct cli_config *config;
+    struct dialect hami;
     int64_t unit_mib;
     struct ledger *ledger;
-    struct defrag_rules *rules;
     json_t *scvs; /* by name */
     /* MiB by "NAMESPACE/POD": its own, and of all pods of its card. */
     json_t *used, *used_cards;
@@ -233,8 +233,6 @@ static void read_host(struct assess *a, json_t *o)
     a->n_hosts++;
     if (n)
         count(a, h, "cards", n);
-    json_auto_t *nodes = json_pack("[O]", o);
-    defrag_rules_add_nodes(a->rules, nodes);
 }
 
 /* Writes what a pod of HAMi asks of gpushare; *rejected: why gpushare rejects it. */
@@ -308,8 +306,6 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     p->pod = ledger_pod_add(a->ledger, pod, &r, NULL);
     count(a, h, "pods", 1);
     count(a, h, "podsThatCouldShare", !p->why);
-    json_auto_t *pods = json_pack("[O]", o);
-    defrag_rules_add_pods(a->rules, a->ledger, pods);
 }
 
 /* A row for a pod of HAMi that has no node yet. */
@@ -339,7 +335,7 @@ static void read_pod(struct assess *a, json_t *o)
     reread(&j, &scratch, o);
     again = j;
     pod_read(&j, &scratch, &pod);
-    dialect_read(&again, &scratch, &dialect_hami, &hami);
+    dialect_read(&again, &scratch, &a->hami, &hami);
     struct limits limits = limits_of(&pod);
     if (request_of(&pod, &rules, &scratch, &today, NULL))
         request_of_limits(&limits, &rules, &today);
@@ -384,8 +380,7 @@ static bool place(struct assess *a, const struct holder *p)
             continue;
         const struct card *c = &to->cards[__builtin_ctzll(chosen)];
         int64_t key = c->free_mib + (c->pods ? 0 : MIB_MAX);
-        if (key >= least ||
-            (h != p->host && !defrag_rules_allow(a->rules, p->pod->uid, to->name, true)))
+        if (key >= least || (h != p->host && !defrag_rules_allow(p->pod, to, true)))
             continue;
         least = key;
         best = to;
@@ -467,9 +462,9 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     static const struct ledger_settings settings = {.unit_mib = 1};
     struct assess a = {.documents = documents,
                        .config = c,
+                       .hami = dialect_hami,
                        .unit_mib = c->unit_mib ?: 1024,
                        .ledger = ledger_new(&settings, 1),
-                       .rules = defrag_rules_new(),
                        .scvs = json_object(),
                        .used = json_object(),
                        .used_cards = json_object(),
@@ -482,7 +477,9 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     {
         most += json_array_size(json_object_get(list, "items"));
         struct span kind = session_text(list, "kind");
-        if (!rc && !kind.n)
+        if (!rc && json_object_get(list, "nodes")) /* the extender's view */
+            rc = dialect_configure(&a.hami, session_text(list, "hamiValues"), err);
+        else if (!rc && !kind.n)
             rc = read_answer(&a, list, err);
         else if (!rc && !json_is_array(json_object_get(list, "items")))
             rc = err_set(
@@ -515,7 +512,6 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     json_decref(a.used_cards);
     json_decref(a.models);
     json_decref(a.pods);
-    defrag_rules_free(a.rules);
     ledger_free(a.ledger);
     return rc;
 }
@@ -550,8 +546,10 @@ static int read_files(json_t *documents, const struct cli_config *c, struct err 
 
 static int read_cluster(json_t *documents, struct session *s, struct err *err)
 {
-    return session_connect(s, err) ||
-                   session_list(s, "/api/v1/nodes", add_page, documents, err) ||
+    if (session_connect(s, err))
+        return -1;
+    json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
+    return session_list(s, "/api/v1/nodes", add_page, documents, err) ||
                    session_list(s, "/api/v1/pods", add_page, documents, err) ||
                    (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
                                  documents, err) &&

@@ -19,137 +19,7 @@
 
 /* -- the rules -- */
 
-#define CORDON_KEY "node.kubernetes.io/unschedulable"
-#define REQUIRED   "requiredDuringSchedulingIgnoredDuringExecution"
-
-static bool is_in(const json_t *values, const char *value)
-{
-    const json_t *item;
-    size_t i;
-    json_array_foreach(values, i, item)
-    {
-        if (span_eq(span_of(json_string_value(item)), span_of(value)))
-            return true;
-    }
-    return false;
-}
-
-/* `value` NULL: the node has no such label. Gt and Lt: one value, and both are integers. */
-static bool expression_matches(const json_t *e, const char *value)
-{
-    struct span operator= session_text(e, "operator");
-    const json_t *values = json_object_get(e, "values");
-    int64_t a, b;
-    if (span_eq(operator, SPAN("In")))
-        return value && is_in(values, value);
-    if (span_eq(operator, SPAN("NotIn")))
-        return !value || !is_in(values, value);
-    if (span_eq(operator, SPAN("Exists")))
-        return value != NULL;
-    if (span_eq(operator, SPAN("DoesNotExist")))
-        return !value;
-    if (json_array_size(values) != 1 || !span_i64(span_of(value), &a) ||
-        !span_i64(span_of(json_string_value(json_array_get(values, 0))), &b))
-        return false;
-    return (a > b && span_eq(operator, SPAN("Gt"))) ||
-           (a < b && span_eq(operator, SPAN("Lt")));
-}
-
-/* A term without expressions matches no node. */
-static bool term_matches(const json_t *term, const json_t *node)
-{
-    const json_t *expressions = json_object_get(term, "matchExpressions");
-    const json_t *fields = json_object_get(term, "matchFields"), *e;
-    size_t i;
-    if (!json_array_size(expressions) && !json_array_size(fields))
-        return false;
-    json_array_foreach(expressions, i, e)
-    {
-        const char *key = json_string_value(json_object_get(e, "key"));
-        const json_t *value = key ? session_at(node, "labels", key) : NULL;
-        if (!key || !expression_matches(e, json_string_value(value)))
-            return false;
-    }
-    json_array_foreach(fields, i, e)
-    {
-        if (!span_eq(session_text(e, "key"), SPAN("metadata.name")) ||
-            !expression_matches(e, json_string_value(json_object_get(node, "name"))))
-            return false;
-    }
-    return true;
-}
-
-static bool matches_affinity(const json_t *pod, const json_t *node)
-{
-    const json_t *required =
-        json_object_get(session_at(pod, "affinity", "nodeAffinity"), REQUIRED);
-    const json_t *value;
-    const char *key;
-    size_t i;
-    json_object_foreach((json_t *)json_object_get(pod, "nodeSelector"), key, value)
-    {
-        if (!json_is_string(value) || !json_equal(value, session_at(node, "labels", key)))
-            return false;
-    }
-    if (!json_is_object(required))
-        return true;
-    json_array_foreach(json_object_get(required, "nodeSelectorTerms"), i, value)
-    {
-        if (term_matches(value, node))
-            return true;
-    }
-    return false;
-}
-
-/* As in kube-scheduler: an empty key with Exists matches all keys, an empty effect all
- * effects. */
-static bool tolerates(const json_t *pod, struct span key, struct span value,
-                      struct span effect)
-{
-    const json_t *t;
-    size_t i;
-    json_array_foreach(json_object_get(pod, "tolerations"), i, t)
-    {
-        struct span of_key = session_text(t, "key");
-        struct span operator= session_text(t, "operator");
-        struct span of_effect = session_text(t, "effect");
-        bool exists = span_eq(operator, SPAN("Exists"));
-        bool equal = (!operator.n || span_eq(operator, SPAN("Equal"))) && of_key.n &&
-                     span_eq(session_text(t, "value"), value);
-        if ((of_key.n ? span_eq(of_key, key) : exists) && (exists || equal) &&
-            (!of_effect.n || span_eq(of_effect, effect)))
-            return true;
-    }
-    return false;
-}
-
-static bool tolerates_cordon(const json_t *pod)
-{
-    return tolerates(pod, SPAN(CORDON_KEY), SPAN(""), SPAN("NoSchedule"));
-}
-
-bool defrag_rules_tolerate_cordon(const json_t *pod)
-{
-    return tolerates_cordon(json_object_get(pod, "spec"));
-}
-
-static bool matches_taints(const json_t *pod, const json_t *node, bool cordoned_too)
-{
-    const json_t *taint;
-    size_t i;
-    json_array_foreach(json_object_get(node, "taints"), i, taint)
-    {
-        struct span key = session_text(taint, "key"),
-                    effect = session_text(taint, "effect");
-        if (span_eq(effect, SPAN("PreferNoSchedule")) ||
-            (!cordoned_too && span_eq(key, SPAN(CORDON_KEY))))
-            continue;
-        if (!tolerates(pod, key, session_text(taint, "value"), effect))
-            return false;
-    }
-    return !cordoned_too || !json_is_true(json_object_get(node, "unschedulable")) ||
-           tolerates_cordon(pod);
-}
+#define REQUIRED "requiredDuringSchedulingIgnoredDuringExecution"
 
 static struct span annotation(const json_t *pod, const char *key)
 {
@@ -303,16 +173,15 @@ static const char *stays(const json_t *pod)
     return why ? why : stays_for_constraints(spec, NULL);
 }
 
-/* By UID and by name: of each object, what the rules read. */
+/* By UID: of each pod, what the rules read. */
 struct defrag_rules {
-    json_t *pods, *nodes;
+    json_t *pods;
 };
 
 struct defrag_rules *defrag_rules_new(void)
 {
     struct defrag_rules *m = xcalloc(1, sizeof *m);
     m->pods = json_object();
-    m->nodes = json_object();
     return m;
 }
 
@@ -321,7 +190,6 @@ void defrag_rules_free(struct defrag_rules *m)
     if (!m)
         return;
     json_decref(m->pods);
-    json_decref(m->nodes);
     free(m);
 }
 
@@ -337,31 +205,10 @@ void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
         const struct ledger_pod *p = ledger_pod_find(l, uid);
         if (!uid.n || !p)
             continue;
-        json_object_set_new(
-            m->pods, uid.p,
-            json_pack("{s:O*,s:O*,s:O*,s:O*,s:s*}", "nodeSelector",
-                      session_at(pod, "spec", "nodeSelector"), "affinity",
-                      session_at(pod, "spec", "affinity"), "tolerations",
-                      session_at(pod, "spec", "tolerations"), "controller",
-                      json_object_get(controller_of(pod), "uid"), "stays", stays(pod)));
-    }
-}
-
-void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items)
-{
-    const json_t *node;
-    size_t i;
-    json_array_foreach(items, i, node)
-    {
-        struct span name = session_text(json_object_get(node, "metadata"), "name");
-        if (!name.n)
-            continue;
-        json_object_set_new(m->nodes, name.p,
-                            json_pack("{s:O,s:O*,s:O*,s:O*}", "name",
-                                      session_at(node, "metadata", "name"), "labels",
-                                      session_at(node, "metadata", "labels"), "taints",
-                                      session_at(node, "spec", "taints"), "unschedulable",
-                                      session_at(node, "spec", "unschedulable")));
+        json_object_set_new(m->pods, uid.p,
+                            json_pack("{s:O*,s:s*}", "controller",
+                                      json_object_get(controller_of(pod), "uid"), "stays",
+                                      stays(pod)));
     }
 }
 
@@ -381,27 +228,13 @@ struct span defrag_rules_controller(const struct defrag_rules *m, struct span ui
     return session_text(pod_of(m, uid), "controller");
 }
 
-bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct span node,
+bool defrag_rules_allow(const struct ledger_pod *pod, const struct ledger_node *node,
                         bool cordoned_too)
 {
-    const json_t *p = pod_of(m, uid);
-    const json_t *n = json_object_getn(m->nodes, node.n ? node.p : "", node.n);
-    if (!n || (!p && uid.n))
-        return false;
-    if (!p)
-        return !cordoned_too || !json_is_true(json_object_get(n, "unschedulable"));
-    return matches_affinity(p, n) && matches_taints(p, n, cordoned_too);
-}
-
-enum obstacle_kind defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
-                                         struct span node)
-{
-    const json_t *p = pod_of(m, uid);
-    const json_t *n = json_object_getn(m->nodes, node.n ? node.p : "", node.n);
-    return !p || !n                       ? OBSTACLE_NONE
-           : !matches_affinity(p, n)      ? OBSTACLE_SELECTOR
-           : !matches_taints(p, n, false) ? OBSTACLE_TAINTS
-                                          : OBSTACLE_NONE;
+    const bool open = !cordoned_too || !node->cordoned;
+    return pod ? !ledger_node_judge(node, pod->terms) &&
+                     (open || terms_tolerate_cordon(pod->terms))
+               : open;
 }
 
 /* -- the plan -- */
@@ -425,8 +258,7 @@ static bool may_run(void *ctx, const struct ledger_pod *pod,
     bool target = !pod;
     if (target)
         pod = s->pod;
-    return defrag_rules_allow(s->rules, pod ? pod->uid : (struct span){0}, node->name,
-                              !(target && s->goal->node_is_cordoned));
+    return defrag_rules_allow(pod, node, !(target && s->goal->node_is_cordoned));
 }
 
 /* 0 of a node means unknown. */
@@ -712,12 +544,6 @@ static void say_bound(const struct ledger_pod *p)
         SPAN_ARG(p->node->name));
 }
 
-static void add_nodes(void *ctx, const json_t *list)
-{
-    defrag_rules_add_nodes(((struct applying *)ctx)->rules,
-                           json_object_get(list, "items"));
-}
-
 static void add_pods(void *ctx, const json_t *list)
 {
     const struct applying *w = ctx;
@@ -725,19 +551,10 @@ static void add_pods(void *ctx, const json_t *list)
                           json_object_get(list, "items"));
 }
 
-int defrag_apply_load_nodes(struct session *s, struct defrag_rules *rules,
-                            struct err *err)
-{
-    struct applying w = {.s = s, .rules = rules};
-    return session_list(s, "/api/v1/nodes", add_nodes, &w, err);
-}
-
 int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)
 {
     struct applying w = {.s = s, .rules = rules};
-    return defrag_apply_load_nodes(s, rules, err)
-               ? -1
-               : session_list(s, "/api/v1/pods", add_pods, &w, err);
+    return session_list(s, "/api/v1/pods", add_pods, &w, err);
 }
 
 /* Reads the pods that have come since the lists. */

@@ -27,28 +27,18 @@ struct defrag_rules;
 struct defrag_rules *defrag_rules_new(void); /* new */
 void defrag_rules_free(struct defrag_rules *m);
 
-/* Adds the items of a PodList that the ledger has, or of a NodeList. An item replaces the
- * one with its UID or name. */
+/* Adds the items of a PodList that the ledger has. An item replaces the one with its UID. */
 void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
                            const json_t *items);
-void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items);
 
 /* Why the pod stays where it is, as the end of a sentence; NULL: it may be moved. */
 const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid);
 /* UID of the pod's controller; empty: it has none, or the pod is unknown. */
 struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid);
-/* May the pod run on the node? UID empty: a pod without constraints that tolerates every
- * taint. `cordoned_too`: also on a cordoned node that its tolerations
- * allow. */
-bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct span node,
+/* May the pod run on the node? NULL: a pod without constraints that tolerates every taint.
+ * `cordoned_too`: also on a cordoned node that its tolerations allow. */
+bool defrag_rules_allow(const struct ledger_pod *pod, const struct ledger_node *node,
                         bool cordoned_too);
-/* Which of the pod's own terms exclude the node: SELECTOR, TAINTS, or NONE, also if one of the two is
- * unknown. A cordoned node is not excluded. */
-enum obstacle_kind defrag_rules_excludes(const struct defrag_rules *m, struct span uid,
-                                         struct span node);
-/* Does a Pod, as the API server returns it, tolerate the taint of cordoned nodes? Pods of
- * DaemonSets do. */
-bool defrag_rules_tolerate_cordon(const json_t *pod);
 
 /* Why a pod with this spec can only run where it does, as far as the rules check: a volume claim,
  * pod affinity, topology spread, claims, or resources but those of nvidia.com; NULL: none. */
@@ -96,10 +86,7 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
  * error or SIGINT or SIGTERM, the node is uncordoned if it was cordoned for the plan.
  */
 
-/* Lists the nodes of the session's cluster into the rules. */
-int defrag_apply_load_nodes(struct session *s, struct defrag_rules *rules,
-                            struct err *err);
-/* Nodes and pods. */
+/* Lists the pods of the session's cluster into the rules. */
 int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err);
 /* Executes a plan with at least one move, and prints each step to standard output. For a
  * pending pod, waits until it is bound. -1: an error, with everything that was done

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
-#include "cli/defrag.h"
 #include "domain/diagnosis.h"
 #include "domain/keys.h"
 #include "kube/pod_group.h"
@@ -224,8 +223,7 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                              .cs = cs,
                              .l = cluster_state_ledger(cs),
                              .facts = facts,
-                             .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
-                             .tolerates = defrag_rules_tolerate_cordon(facts->object)};
+                             .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib};
     const json_t *status = json_object_get(facts->object, "status");
     struct span reason = session_text(status, "reason"),
                 message = session_text(status, "message");
@@ -300,6 +298,28 @@ static void read_members(const struct session *s, struct span ns, struct span na
     }
 }
 
+/* Those of the pod's namespace, for the ledger, which knows what its pods use. */
+static void read_quotas(const struct session *s, struct span ns)
+{
+    const struct ledger *l = cluster_state_ledger(s->state);
+    cleanup_buf struct buf path = {0};
+    const json_t *item;
+    size_t i;
+    buf_adds(&path, "/api/v1/namespaces/");
+    list_watch_escape(&path, ns);
+    buf_adds(&path, "/resourcequotas");
+    json_auto_t *list = ledger_settings(l)->dialect ? session_get(s, path.p, NULL) : NULL;
+    json_array_foreach(json_object_get(list, "items"), i, item)
+    {
+        cleanup_free char *hard = json_dumps(session_at(item, "spec", "hard"), 0);
+        const struct quota quota = {
+            .meta = {.ns = ns,
+                     .name = session_text(json_object_get(item, "metadata"), "name")},
+            .hard = span_of(hard)};
+        quotas_seen(ledger_quotas((struct ledger *)l), &quota, 0);
+    }
+}
+
 int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
                 bool colors, struct err *err)
 {
@@ -319,14 +339,8 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
     }
     json_auto_t *members = json_array();
     read_members(s, ns, name, members);
+    read_quotas(s, ns);
     facts.members = members;
-    struct defrag_rules *rules = defrag_rules_new();
-    json_auto_t *items = json_pack("[O*]", pod);
-    defrag_rules_add_pods(rules, cluster_state_ledger(s->state), items);
-    if (defrag_apply_load_nodes(s, rules, &why) == 0)
-        facts.rules = rules;
     session_write_outage(out, s, facts.view);
-    int rc = explain_pod(out, s->state, ns, name, &facts, err);
-    defrag_rules_free(rules);
-    return rc;
+    return explain_pod(out, s->state, ns, name, &facts, err);
 }

@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/defrag.h"
+#include "cli/session.h"
 
 /*
  * `explain pod`: for a pending pod, why each node and card cannot take it and the
@@ -13,11 +13,10 @@
 
 /* What the snapshot does not have; borrowed. */
 struct explain_facts {
-    const json_t *object;  /* the Pod as the API server returns it, for its conditions and
-                             tolerations; may be NULL */
+    const json_t *object;  /* the Pod as the API server returns it, for its conditions; may
+                             be NULL */
     const json_t *members; /* array of pending Pods of its gang; may be NULL */
     const json_t *view;    /* the extender's view (session_view); NULL: none */
-    const struct defrag_rules *rules; /* of the pod and all nodes; NULL: unknown */
     uint32_t minimum;    /* of the pod's gang, by its PodGroup or Workload; 0: unknown */
     const char *invalid; /* why that cannot be read; NULL: it can */
     int64_t now_s;       /* by the wall clock */

@@ -16,11 +16,14 @@
 uint32_t explain_obstacles(struct explain_page *p, const struct ledger_node *node)
 {
     const struct resources requests = ledger_pod_requests(p->pod);
-    const struct reason_ask ask = {
-        select_pod_of(p->pod),
-        p->facts->rules ? defrag_rules_excludes(p->facts->rules, p->pod->uid, node->name)
-                        : OBSTACLE_NONE,
-        p->tolerates, &requests};
+    static const enum obstacle_kind terms[] = {
+        OBSTACLE_NONE,
+        [TERMS_SELECTOR] = OBSTACLE_SELECTOR,
+        [TERMS_TAINTS] = OBSTACLE_TAINTS,
+    };
+    const struct reason_ask ask = {select_pod_of(p->pod),
+                                   terms[ledger_node_judge(node, p->pod->terms)],
+                                   terms_tolerate_cordon(p->pod->terms), &requests};
     uint32_t kinds = 0;
     p->n_list = reason_list(node, &ask, p->list);
     for (size_t i = 0; i < p->n_list && !p->list[i].card; i++)
@@ -121,22 +124,37 @@ static void add_card_row(struct explain_page *p, struct table *t,
     table_end(t);
 }
 
+/* Do the quotas of its namespace allow the pod these cards? */
+static bool is_allowed(struct explain_page *p, const struct ledger_node *node,
+                       uint64_t cards)
+{
+    const struct view_source source = cluster_state_source(p->cs);
+    bool ok = core_quota_check(source.read(source.ctx), step_now(), p->pod->ns,
+                               p->pod->uid, p->pod->request, node, cards, &p->quota) == 0;
+    source.read_end(source.ctx);
+    return ok;
+}
+
 /* A row of the node and one of each card; returns the kinds of the node's obstacles. */
 static uint32_t add_rows(struct explain_page *p, struct table *t,
                          const struct ledger_node *node)
 {
     cleanup_buf struct buf why = {0};
-    const uint32_t kinds = explain_obstacles(p, node);
+    uint32_t kinds = explain_obstacles(p, node);
     const struct obstacle *o = p->list, *end = o + p->n_list;
     if (!(kinds & ~EXPLAIN_LACKS)) {
         struct select_view view;
         uint64_t chosen;
         select_view(&view, node, NULL, SELECT_AS_IS);
         select_cards(&view, p->r, SELECT_ALL_CARDS, &chosen);
+        if (!is_allowed(p, node, chosen))
+            kinds |= EXPLAIN_LIMITED;
         buf_adds(&why, chosen ? "fits:" : "fits");
         for (; chosen; chosen &= chosen - 1)
             buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
-        buf_adds(&why, kinds ? "; " : "");
+        if (kinds & EXPLAIN_LIMITED)
+            table_text(&why, "; %s", p->quota.msg);
+        buf_adds(&why, kinds & EXPLAIN_LACKS ? "; " : "");
     }
     reason_write(&why, node, p->r, p->list, p->n_list);
     table_span(t, BOLD, node->name);
@@ -175,7 +193,7 @@ static void add_nodes(struct explain_page *p, struct arena *a)
             continue;
         p->kinds |= kinds;
         p->fits += !kinds;
-        p->crowded += kinds && !(kinds & ~EXPLAIN_LACKS);
+        p->crowded += kinds && !(kinds & ~(EXPLAIN_LACKS | EXPLAIN_LIMITED));
         if ((kinds & ~EXPLAIN_LACKS) == 1 << OBSTACLE_CORDON && !p->fits_cordoned++)
             p->cordoned = p->nodes[i]->name;
         if (kinds & 1 << OBSTACLE_CORDON)
@@ -464,14 +482,14 @@ static void add_verdict(struct explain_page *p)
         return;
     }
     if (p->fits) {
-        buf_printf(
-            p->out,
-            "The request fits on %zu node%s. kube-scheduler decides the rest: %s.\n",
-            p->fits, show_plural(p->fits),
-            p->facts->rules ? "pod affinity, topology spread, volumes"
-                            : "taints, affinity, volumes");
+        buf_printf(p->out,
+                   "The request fits on %zu node%s. kube-scheduler decides the rest: pod "
+                   "affinity, topology spread, volumes.\n",
+                   p->fits, show_plural(p->fits));
         return;
     }
+    if (p->quota.code != ERR_NONE || !is_allowed(p, NULL, 0))
+        table_line(p->out, "! namespace %.*s: %s", SPAN_ARG(p->pod->ns), p->quota.msg);
     if (p->crowded) {
         buf_printf(p->out,
                    "The request for GPUs fits on %zu node%s, but not what the pod needs "

@@ -19,7 +19,6 @@ struct explain_page {
     const struct ledger_pod *pod;
     const struct explain_facts *facts;
     int64_t unit;
-    bool tolerates; /* the pod tolerates cordoned nodes */
 
     /* of a pending pod */
     const struct request *r;
@@ -28,6 +27,7 @@ struct explain_page {
     uint32_t kinds;                   /* of all obstacles of nodes, as bits */
     /* Nodes without an obstacle, with only EXPLAIN_LACKS, and that are only cordoned. */
     size_t fits, crowded, fits_cordoned;
+    struct err quota;     /* why the quotas of its namespace do not allow it */
     struct span cordoned; /* the first of the latter */
     struct obstacle list[OBSTACLES_MAX];
     size_t n_list;
@@ -49,7 +49,8 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 /* Kinds of obstacles for which kube-scheduler does not ask the extender: CPU and the like. */
 enum {
     EXPLAIN_LACKS = 1 << OBSTACLE_OFFER | 1 << OBSTACLE_CPU | 1 << OBSTACLE_NODE_MEMORY |
-                    1 << OBSTACLE_PODS
+                    1 << OBSTACLE_PODS,
+    EXPLAIN_LIMITED = 1 << OBSTACLES, /* by a ResourceQuota: no kind of obstacle */
 };
 /* Lists what stands between the pod and the node as p->list; returns the kinds of what is of the
  * node, as bits. */

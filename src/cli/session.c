@@ -355,7 +355,7 @@ const struct apisync_sink cluster_state_sink = {on_input, on_error, store_scv};
 struct cluster_state *cluster_state_new(const struct cluster_state_config *config)
 {
     struct cluster_state *cs = xcalloc(1, sizeof *cs);
-    const struct core_settings settings = {
+    struct core_settings settings = {
         .ledger = config->ledger,
         .node_grace_ms = config->node_grace_ms,
         .observer = true,
@@ -364,6 +364,7 @@ struct cluster_state *cluster_state_new(const struct cluster_state_config *confi
     };
     pthread_mutex_init(&cs->lock, NULL);
     cs->config = *config;
+    settings.ledger.keep_terms = true; /* for defrag */
     cs->core = core_new(&settings);
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
         list_init(&cs->tables[kind].all);
@@ -1006,14 +1007,19 @@ const char *session_namespace(struct session *s, struct err *err)
     return s->ns;
 }
 
-/* Nodes of the dialect are for an extender that reads its requests. */
-static const struct dialect *dialect_of(const struct ledger *l)
+/* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
+static const struct dialect *dialect_of(struct session *s)
 {
+    const struct ledger *l = cluster_state_ledger(s->state);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        if (node &&
-            (node->dialect == SCV_DIALECT_HAMI || node->dialect == SCV_DIALECT_UNSERVED))
-            return &dialect_hami;
+        if (!node || node->dialect == SCV_DIALECT_NONE)
+            continue;
+        s->hami = dialect_hami;
+        if (dialect_configure(&s->hami, session_text(session_view(s), "hamiValues"),
+                              NULL))
+            s->hami = dialect_hami; /* of a newer extender */
+        return &s->hami;
     }
     return NULL;
 }
@@ -1028,7 +1034,7 @@ int session_load(struct session *s, struct err *err)
     if (c->classic) /* uses nodes and pods only */
         return 0;
     int64_t unit = c->unit_mib ?: session_unit_of_cluster(s->state);
-    const struct dialect *dialect = dialect_of(cluster_state_ledger(s->state));
+    const struct dialect *dialect = dialect_of(s);
     if ((unit != (c->unit_mib ?: GIB) || dialect) && load_cluster(s, unit, dialect, err))
         return -1; /* all requests depend on these: everything is listed again */
     if (c->node_grace_ms && cluster_state_needs_view(s->state))
@@ -1038,9 +1044,9 @@ int session_load(struct session *s, struct err *err)
 
 void session_fini(struct session *s)
 {
-    json_decref(s->view);
     buf_fini(&s->stale);
     stop(s);
+    json_decref(s->view);
     kube_client_free(s->client);
     kubectl_free(s->kubectl);
     free(s->ns);

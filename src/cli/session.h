@@ -6,6 +6,7 @@
 #include "apisync/apisync.h"
 #include "cli/config.h"
 #include "core/core.h"
+#include "domain/dialect.h"
 #include "domain/ledger.h"
 #include "kube/client.h"
 #include "view/inspect.h"
@@ -140,6 +141,7 @@ struct session {
     struct list_watch_loop *loop;
     json_t *view;
     bool view_fetched;
+    struct dialect hami; /* by the view; of its text */
 };
 
 /* Lists everything, then determines the memory unit (unless configured) and the nodes whose

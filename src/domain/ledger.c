@@ -43,6 +43,7 @@ static void node_fini(struct ledger *l, struct ledger_node *node)
     free(node->facts->foreign);
     free(node->facts->listed);
     free((char *)node->facts->cordon.p);
+    free(node->facts->terms);
     free(node->facts);
     free(node->cards);
     if (node->name.p != node->name_bytes)
@@ -229,6 +230,8 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
             f->cordon =
                 (struct span){xmemdup0(node->cordon.p, node->cordon.n), node->cordon.n};
         }
+        free(f->terms);
+        f->terms = terms_of_node(node->object);
         f->capacity = node->capacity;
         f->allocatable = node->allocatable;
         f->memory = node->room.memory;
@@ -236,6 +239,12 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         n->cpu_milli = ledger_saturated(node->room.cpu_milli);
     }
     ledger_derive(l, n);
+}
+
+enum terms_verdict ledger_node_judge(const struct ledger_node *node,
+                                     const struct terms *pod)
+{
+    return terms_judge(pod, node->facts->terms, node->name);
 }
 
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)

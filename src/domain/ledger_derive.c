@@ -35,7 +35,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return node->stale_s && !MUTANT(stale_heartbeat_ignored) ? NODE_STALE
                                                                  : NODE_USABLE;
     }
-    if (f->has[LEDGER_LEASE] || l->settings.require_scv)
+    if (f->has[LEDGER_LEASE] || (l->settings.require_scv && f->has[LEDGER_NODE]))
         return NODE_SCV_MISSING;
     if (!f->has[LEDGER_NODE])
         return NODE_UNKNOWN;

@@ -118,6 +118,7 @@ static void pod_free(struct ledger *l, struct ledger_pod *pod)
     free((char *)pod->differences);
     free(pod->nomination);
     free(pod->shares);
+    free(pod->terms);
     free(pod);
 }
 
@@ -366,6 +367,13 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (pod->meta.deleting && !p->terminating &&
         p->node) /* nominated pods get its cards */
         p->node->generation = ++l->generation;
+    if (pod->object.n) {
+        struct terms *old = p->terms;
+        p->terms =
+            pod->node.n && !l->settings.keep_terms ? NULL : terms_of_pod(pod->object);
+        l->pending_generation += !p->node && !terms_equal(old, p->terms);
+        free(old);
+    }
     p->terminating |= pod->meta.deleting;
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;

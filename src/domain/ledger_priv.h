@@ -86,7 +86,8 @@ struct ledger_node_facts {
     int64_t sample_s;      /* when the Scv's values were measured, by the node's clock */
     uint32_t samples;      /* number of different samples so far */
 
-    struct span cordon; /* owned: hami.io/device-cordon */
+    struct span cordon;  /* owned: hami.io/device-cordon */
+    struct terms *terms; /* owned */
     bool cordoned, node_damaged, included;
     struct ledger_foreign_lease *foreign; /* owned, in one block; NULL: none */
 

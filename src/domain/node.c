@@ -139,9 +139,12 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
     static const struct node_resources unknown = {-1, -1, -1, -1, -1};
     struct field_reader r = {.j = j, .a = a};
     struct reading q = {.capacity.ours = unknown, .allocatable.ours = unknown};
+    jread_peek(j); /* moves to the first byte of the object */
+    const size_t start = j->pos;
     fields_read(&r, "node", node_fields, &q);
     const struct resources *room = &q.allocatable.room;
     *node = q.node;
+    node->object = (struct span){j->data + start, j->pos - start};
     node->capacity = q.capacity.ours;
     node->allocatable = q.allocatable.ours;
     node->room = (struct resources){quantity_at_most(room->cpu_milli, RESOURCES_MAX),

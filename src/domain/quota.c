@@ -136,14 +136,16 @@ void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list)
     struct quota_limit **at = &n->limits;
     while (*at && !span_eq((*at)->name, name))
         at = &(*at)->next;
-    if (!*at && !none) {
+    bool changed = !*at && !none;
+    if (changed) {
         *at = xcalloc(1, sizeof **at + name.n);
         char *end = (char *)(*at + 1);
         (*at)->name = span_put(name, &end);
-        q->freed = true;
     }
     if (*at) {
-        q->freed |= memcmp((*at)->hard, hard, sizeof hard) != 0;
+        changed |= memcmp((*at)->hard, hard, sizeof hard) != 0;
+        q->freed |= changed;
+        q->generation += changed;
         memcpy((*at)->hard, hard, sizeof hard);
         (*at)->list = list;
     }
@@ -155,6 +157,7 @@ void quotas_seen(struct quotas *q, const struct quota *quota, uint64_t list)
 void quotas_sweep(struct quotas *q, uint64_t list)
 {
     q->freed = true;
+    q->generation++;
     LIST_EACH(struct quota_namespace, n, &q->namespaces, link)
     {
         for (struct quota_limit **at = &n->limits; *at;)

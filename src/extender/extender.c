@@ -257,6 +257,7 @@ static int start_server(struct extender *e, struct err *err)
     server.auth = e->auth;
     server.node_grace_s = (e->config->core.node_grace_ms + 999) / 1000;
     server.pod_defaults.hami = e->config->requests_of ? &e->hami : NULL;
+    server.hami_values = e->config->hami_values;
     server.verbs.driver = e->driver;
     server.verbs.lease_ms = e->config->core.lease_ms;
     server.verbs.preempts = e->config->core.preempt_after_ms > 0;

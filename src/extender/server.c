@@ -395,6 +395,7 @@ struct server *server_start(const struct server_config *config, struct err *err)
     s->driver = config->verbs.driver;
     s->source = *core_driver_source(s->driver);
     s->source.filter_ms = &s->filter_ms;
+    s->source.hami_values = config->hami_values;
     s->filter_ms = clock_mono_ms();
     s->main = (struct server_port){s, .main = true};
     s->observers = (struct server_port){s, .main = false};

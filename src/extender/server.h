@@ -24,6 +24,7 @@ struct server_config {
     struct pod_defaults pod_defaults;
     struct verbs_config verbs; /* without budget */
     enum metrics_detail metrics_detail;
+    const char *hami_values; /* to show; NULL: none */
 };
 
 struct server;

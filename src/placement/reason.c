@@ -725,6 +725,12 @@ void nearest_node_init(struct nearest_node *n, const struct select_pod *pod)
 
 void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
 {
+    if (!n->offered && node->state == NODE_UNKNOWN)
+        return; /* pods can name nodes that do not exist */
+    if (n->own_terms && ledger_node_judge(node, n->terms)) {
+        n->excluded++;
+        return;
+    }
     enum fit fit = select_fit_pod(node, &n->pod);
     if (fit == FIT_YES && node->cordoned && !n->offered)
         fit = FIT_LATER; /* kube-scheduler removes the node before filter */

@@ -297,6 +297,7 @@ static void write_core(const struct view_source *source, const struct core *core
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     jwrite_str_set(w, "unit", buf_span(&unit));
+    jwrite_str_set(w, "hamiValues", span_of(source->hami_values));
     if (source->observer) {
         jwrite_bool(w, "observer", true);
     } else {
@@ -328,7 +329,8 @@ struct answer {
     struct request request; /* without parts */
     int64_t priority;
     bool nominated; /* a nomination of the pod, which does not count against it */
-    uint32_t seen, fits;
+    const struct terms *terms;
+    uint32_t seen, fits, excluded;
     bool never; /* no node can take it, even when empty */
     struct span node, reason, obstacles;
 };
@@ -377,15 +379,18 @@ static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod
     ARRAY_EACH_ITEM(struct answer, a, p->answers, p->n_answers)
     {
         if (!a->nominated && !pod->nomination && a->priority == pod->priority &&
-            request_equal(&a->request, pod->request))
+            terms_equal(a->terms, pod->terms) && request_equal(&a->request, pod->request))
             return a;
     }
     if (p->n_answers == ARRAY_LEN(p->answers))
         return NULL;
     struct answer *a = &p->answers[p->n_answers++];
-    *a = (struct answer){.request = request_copy_without_parts(pod->request, &p->arena),
-                         .priority = pod->priority,
-                         .nominated = pod->nomination != NULL};
+    const size_t size = terms_size(pod->terms);
+    *a = (struct answer){
+        .request = request_copy_without_parts(pod->request, &p->arena),
+        .priority = pod->priority,
+        .terms = size ? memcpy(arena_alloc(&p->arena, size), pod->terms, size) : NULL,
+        .nominated = pod->nomination != NULL};
     *is_new = true;
     return a;
 }
@@ -411,9 +416,12 @@ static void compute_answer(struct pending *p, struct answer *a, struct span uid)
     const struct view_source *source = p->source;
     struct nearest_node n;
     nearest_node_init(&n, &(struct select_pod){&a->request, a->priority, uid, NULL});
+    n.own_terms = true;
+    n.terms = a->terms;
     a->node = view_nearest_node(source, &n, NULL, 0, false, &p->arena);
     a->seen = n.seen;
     a->fits = n.fits;
+    a->excluded = n.excluded;
     a->never = a->node.n && n.fit == FIT_NEVER;
     if (!a->node.n || n.fit == FIT_YES)
         return;
@@ -437,7 +445,9 @@ static void write_why(struct jwrite *w, const struct answer *answer)
     write_true(w, "neverFits", answer->never);
     jwrite_str_set(w, "closestNode", answer->node);
     if (!answer->seen)
-        jwrite_str_set(w, "reason", SPAN("no nodes are known"));
+        jwrite_str_set(w, "reason",
+                       answer->excluded ? SPAN("the pod's own terms exclude every node")
+                                        : SPAN("no nodes are known"));
     else
         jwrite_str_set(w, "reason", answer->reason);
     if (answer->obstacles.n)
@@ -489,6 +499,7 @@ static void write_pending_pod(struct pending *p, struct span uid, struct jwrite 
     const struct ledger *l = core_ledger(core);
     const struct ledger_pod *pod = ledger_pod_find(l, uid);
     struct answer *answer = NULL;
+    struct err quota = {0};
     bool is_new = false;
     if (!pod || pod->node) {
         source->read_end(source->ctx);
@@ -505,6 +516,8 @@ static void write_pending_pod(struct pending *p, struct span uid, struct jwrite 
         request_write(&request, pod->request, ledger_settings(l)->unit_mib);
         jwrite_str_set(w, "request", buf_span(&request));
         answer = answer_for(p, pod, &is_new);
+        core_quota_check(core, step_now(), pod->ns, uid, pod->request, NULL, 0, &quota);
+        jwrite_str_set(w, "quota", span_of(quota.msg));
     }
     if (pod->member && core_is_leader(core)) {
         cleanup_buf struct buf gang = {0};
@@ -588,9 +601,11 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
 {
     const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
-    buf_printf(out, "%llu %llu %llu ", (unsigned long long)ledger_generation(l),
+    const struct quotas *quotas = core_quotas(core);
+    buf_printf(out, "%llu %llu %llu %llu ", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l),
-               (unsigned long long)core_preempt_generation(core));
+               (unsigned long long)core_preempt_generation(core),
+               (unsigned long long)(quotas ? quotas->generation : 0));
     write_core(source, core, &(struct jwrite){.out = out});
     source->read_end(source->ctx);
 }

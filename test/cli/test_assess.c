@@ -348,6 +348,17 @@ TEST(pods_of_hami_ask_in_its_words)
 }
 
 /* Of a node with an Scv, each card has its own memory. */
+/* The names that the extender was given are in its view. */
+TEST(names_of_hami_are_those_of_the_cluster)
+{
+    add("{'nodes':[],'hamiValues':'resourceMem=example.com/mem,memoryFactor=2'}");
+    add_node("n1", 1, 16000, "");
+    add_noted("a", "'nvidia.com/gpu':'1','example.com/mem':'100'", "");
+    json_t *j = result(0);
+    ck_assert_str_eq(of_pod(j, "a", "asks").p, "example.com/mem 100 on 1 card = 200 MiB");
+    json_decref(j);
+}
+
 TEST(cards_of_a_node_differ)
 {
     add("{'kind':'Scv','metadata':{'name':'n1'},'status':{'cardList':[{'model':'A','"

@@ -174,6 +174,13 @@ TEST(nodes_are_allowed_as_by_kube_scheduler)
         {false, IS("size", "Gt", "'8'"), ""},
         {true, IS("size", "Lt", "'9'"), ""},
         {false, IS("zone", "Gt", "'1'"), ""},
+        {false, IS("size", "Gt", "'1','2'"), ""},
+        {true, IS("size", "Gt", "'-9'"), ""},
+        {true, IS("size", "In", "'8'"), ""},
+        {false, IS("size", "In", "'08'"), ""},
+        {false, "'nodeSelector':{'zone':'b'}," IS("zone", "In", "'a'"), ""},
+        {false, IS("zone", "In", "'a'") ",'nodeSelector':{'zone':'b'}", ""},
+        {false, IS("zone", "In", "'b'") ",'nodeSelector':{'zone':'a'}", ""},
         {false, IS("zone", "Near", "'a'"), ""},
         {true,
          AFFINITY(EXPRESSION("zone", "In", "'b'") "," EXPRESSION("zone", "In", "'a'")),
@@ -202,23 +209,30 @@ TEST(nodes_are_allowed_as_by_kube_scheduler)
          "'unschedulable':true"},
         {false, "", "'unschedulable':true"},
     };
+    const struct ledger_pod *pod = NULL;
+    const struct ledger_node *node = NULL;
     start();
-    ck_assert(!defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true));
     array_items(c, cases) {
-        cleanup_buf struct buf node = {0};
-        buf_printf(&node,
-                   "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},"
-                   "'spec':{%s}}",
-                   c->node);
-        cleanup_json json_t *items = list_of(node.p);
-        stays(OWNED("ReplicaSet"), c->pod);
-        defrag_rules_add_nodes(rules, items);
-        ck_assert_msg(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true) == c->allowed,
-                      "%s on %s", c->pod, c->node);
+        struct pod p = object_pod(
+            &arena, quoted(&arena,
+                           "{'metadata':{'namespace':'default','name':'p','uid':'p'},"
+                           "'spec':{%s}}",
+                           c->pod));
+        struct node n = object_node(
+            &arena, quoted(&arena,
+                           "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},"
+                           "'spec':{%s}}",
+                           c->node));
+        struct request r = object_request(&arena, &p, 1);
+        pod = ledger_pod_add(ledger, &p, &r, NULL);
+        ledger_node_seen(ledger, &n, 1);
+        node = ledger_node_find(ledger, SPAN("n"));
+        ck_assert_msg(defrag_rules_allow(pod, node, true) == c->allowed, "%s on %s",
+                      c->pod, c->node);
     }
     /* The last node is cordoned. */
-    ck_assert(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), false));
-    ck_assert(!defrag_rules_allow(rules, (struct span){0}, SPAN("n"), true));
-    ck_assert(defrag_rules_allow(rules, (struct span){0}, SPAN("n"), false));
+    ck_assert(defrag_rules_allow(pod, node, false));
+    ck_assert(!defrag_rules_allow(NULL, node, true));
+    ck_assert(defrag_rules_allow(NULL, node, false));
     stop();
 }

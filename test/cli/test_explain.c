@@ -110,8 +110,8 @@
 
 #define CORDON .nodes = CORDONED("n2"), .scvs = SCV_OF("n2", T4("0"))
 #define TOLERATES(members)                                                               \
-    "{\"spec\":{\"tolerations\":[{\"key\":\"other\",\"operator\":\"Exists\"},{" members  \
-    "}]}}"
+    TERMS("\"tolerations\":[{\"key\":\"other\",\"operator\":\"Exists\"},{" members "}]"  \
+                                                                                   ",")
 #define LEADS "\"preemptAfterSeconds\":30,\"leader\":true"
 #define VIEW(more, preemption)                                                           \
     "{" more ",\"holder\":\"b@10.0.0.7:12345\",\"pendingPods\":[{\"uid\":\"u-other\"},"  \
@@ -458,13 +458,12 @@ static const struct {
      .has = {"No single change would let the pod fit. The pod needs a node that is not "
              "cordoned, or one with more or larger cards.\n"}},
     /* Nodes that the pod tolerates, and not. */
-    {{CORDON, .pods = W("8")},
-     .object = TOLERATES("\"key\":\"node.kubernetes.io/unschedulable\",\"operator\":"
-                         "\"Exists\",\"effect\":\"NoSchedule\""),
+    {{CORDON,
+      .pods = TOLERATES("\"key\":\"node.kubernetes.io/unschedulable\",\"operator\":"
+                        "\"Exists\",\"effect\":\"NoSchedule\"")},
      .has = {"The request fits on 1 node."},
      .lacks = {OFFERED}},
-    {{CORDON, .pods = W("8")},
-     .object = TOLERATES("\"operator\":\"Exists\",\"effect\":\"NoExecute\""),
+    {{CORDON, .pods = TOLERATES("\"operator\":\"Exists\",\"effect\":\"NoExecute\"")},
      .has = {OFFERED},
      .lacks = {"The request fits on 1 node."}},
     /* What layout preemption does by the extender's view. */
@@ -606,18 +605,6 @@ static const struct {
      .lacks = {"extender"}},
 };
 
-/* Of the nodes and pods of `cs`. */
-static struct defrag_rules *rules_of(const struct lists *items)
-{
-    struct defrag_rules *rules = defrag_rules_new();
-    cleanup_free char *nodes = xasprintf("[%s]", items->nodes ? items->nodes : "");
-    cleanup_free char *pods = xasprintf("[%s]", items->pods ? items->pods : "");
-    cleanup_json json_t *all_nodes = lib_json(nodes), *all_pods = lib_json(pods);
-    defrag_rules_add_nodes(rules, all_nodes);
-    defrag_rules_add_pods(rules, cluster_state_ledger(cs), all_pods);
-    return rules;
-}
-
 TEST(the_text_about_a_pod)
 {
     array_indices(i, texts) {
@@ -627,10 +614,8 @@ TEST(the_text_about_a_pod)
                             *view = lib_json(texts[i].view),
                             *members = lib_json(texts[i].members);
         lib_cluster(&texts[i].items);
-        struct defrag_rules *rules = rules_of(&texts[i].items);
         const struct explain_facts facts = {.object = object,
                                             .view = view,
-                                            .rules = rules,
                                             .members = members,
                                             .minimum = texts[i].minimum,
                                             .invalid = texts[i].invalid,
@@ -646,7 +631,6 @@ TEST(the_text_about_a_pod)
             ck_assert_msg(!strstr(out.p, texts[i].lacks[k]), "case %zu: %s in: %s", i,
                           texts[i].lacks[k], out.p);
         ck_assert_ptr_null(strchr(out.p, '\x1b'));
-        defrag_rules_free(rules);
     }
 }
 

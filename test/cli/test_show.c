@@ -148,6 +148,67 @@ TEST(a_terminating_pod_is_shown_as_one)
     ck_assert(json_is_true(lib_at(j, "nodes.0.devs.0.pods.0.running")));
 }
 
+#define WANTS(name, terms)                                                               \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\"},\"spec\":{" terms                                                               \
+    "\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"8\"}}}]},"     \
+    "\"status\":{\"phase\":\"Pending\"}}"
+#define ON(node)                                                                         \
+    "\"affinity\":{\"nodeAffinity\":{"                                                   \
+    "\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{"       \
+    "\"matchFields\":[{\"key\":\"metadata.name\",\"operator\":\"In\",\"values\":["       \
+    "\"" node "\"]}]}]}}},"
+
+TEST(nodes_that_the_pods_own_terms_exclude_are_no_candidates)
+{
+    static const char tainted[] =
+        "{\"metadata\":{\"name\":\"n1\"},\"spec\":{\"taints\":[{\"key\":\"k\",\"effect\":"
+        "\"NoSchedule\"}]},\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"30\"}}}";
+    static const struct {
+        const char *pod, *node, *why;
+        int fits;
+    } cases[] = {
+        {WANTS("a", ""), "n2", "needs 8192 MiB on one card; most free: 5120 of ", 0},
+        {WANTS("a", "\"tolerations\":[{\"operator\":\"Exists\"}],"), "n1", NULL, 1},
+        {WANTS("a", ON("n2")), "n2", "needs 8192 MiB on one card; most free: 5120 of ",
+         0},
+        {WANTS("a", ON("n1")), NULL, "the pod's own terms exclude every node", 0},
+        {WANTS("a", "\"nodeSelector\":{\"a\":\"b\"},"), NULL,
+         "the pod's own terms exclude every node", 0},
+    };
+    array_items(c, cases) {
+        cleanup_free char *nodes = xasprintf("%s,%s", tainted, NODE("n2", "15", "1"));
+        cleanup_free char *pods = xasprintf(
+            "%s,%s,%s", c->pod,
+            WANTS("z", "\"tolerations\":[{\"key\":\"k\",\"operator\":\"Exists\"}],"),
+            POD_OF("b", "n2", "10", IDX("0")));
+        CLUSTER(.nodes = nodes,
+                .scvs = SCV_OF("n1", TWO_CARDS) "," SCV_OF(
+                    "n2", CARD_OF("0", "Healthy", "T4", "15360", "0")),
+                .pods = pods);
+        cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+        cleanup_json json_t *j = lib_json(text);
+        const json_t *a = lib_at(j, "pendingPods.0");
+        if (c->node)
+            ck_assert_at(a, "closestNode", c->node);
+        else
+            ck_assert_ptr_null(lib_at(a, "closestNode"));
+        ck_assert_int_eq(lib_int(a, "fittingNodes"), c->fits);
+        if (c->why)
+            ck_assert_contains(lib_text(a, "reason"), c->why);
+        ck_assert_at(lib_at(j, "pendingPods.1"), "closestNode", "n1");
+    }
+}
+
+TEST(a_node_that_does_not_exist_is_no_candidate)
+{
+    CLUSTER(.pods = WANTS("a", "") "," POD_OF("b", "nowhere", "2", IDX("0")));
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(text);
+    ck_assert_at(j, "pendingPods.0.reason", "no nodes are known");
+    ck_assert_ptr_null(lib_at(j, "pendingPods.0.closestNode"));
+}
+
 /* A pod with a share of the compute of a card. */
 #define POD_CORE(name, card, core)                                                       \
     "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \

@@ -496,6 +496,10 @@ TEST(a_node_without_scv_and_lease_has_its_capacity)
     start_with((struct ledger_settings){.unit_mib = 1024, .require_scv = true});
     see_capacity("n1", 31, 2, 31);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
+    struct pod pod = object_pod_mem(&arena, "p", 1); /* on a node that does not exist */
+    struct request r = object_request(&arena, &pod, 1024);
+    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), SPAN("n2"), NULL, 0);
+    ck_assert_int_eq(node("n2")->state, NODE_UNKNOWN);
 }
 
 TEST(unusable_capacity_has_a_reason)

@@ -101,6 +101,10 @@ static void check_node(const struct ledger *l, struct span name)
         {.kind = REQUEST_DEVICES, .cards = 2, .models = {"T4, V100", 8}, .clock_mhz = 1},
     };
     const struct ledger_node *node = ledger_node_find(l, name);
+    for (const struct ledger_pod *pod = ledger_first_pod(l); node && pod;
+         pod = ledger_next_pod(l, pod))
+        fuzz_fail_if(terms_judge(pod->terms, NULL, name) == TERMS_TAINTS,
+                     "a node without taints is excluded by them");
     for (uint32_t i = 0; node && i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         fuzz_fail_if(card->free_mib < 0 || card->free_mib > card->total_mib,

@@ -213,10 +213,10 @@ TEST(an_edited_pod_keeps_its_promise)
 
 static const char *explained(const char *pod)
 {
-    const char *said =
-        lib_output_of(0, "kubectl-inspect-gpushare",
-                      ARGV("--kubeconfig", sim_kubeconfig(&sim), "explain", "pod", pod));
-    return said;
+    return lib_output_of(
+        0, "kubectl-inspect-gpushare",
+        ARGV("--kubeconfig", sim_kubeconfig(&sim), "explain", "pod", pod,
+             lib_fmt("--extender=http://127.0.0.1:%u", extender.observers.port)));
 }
 
 /* In HAMi's words and in MiB, with what the node lacks, and how much less would fit. */
@@ -243,6 +243,17 @@ TEST(explain_speaks_both_languages)
                        "1 nvidia.com/gpu; on nodes of HAMi: nvidia.com/gpu 1 on 1 card");
     said = explained("a");
     ck_assert_contains(said, "nvidia.com/gpumem 13000 on 2 cards = 13000 MiB each");
+}
+
+/* The names that the extender was given. */
+TEST(explain_knows_the_names_of_the_cluster)
+{
+    add_node("h", 10, "'dialect':'hami',", "");
+    suite_extender(ARGV("--requests-of", "hami", "--hami-values",
+                        "resourceMem=example.com/mem, memoryFactor=2"));
+    load("%s",
+         pod_text("m", "", "'containers':[" C(GPU "'1','example.com/mem':'100'") "]"));
+    ck_assert_contains(explained("m"), "example.com/mem 100 on 1 card = 200 MiB");
 }
 
 /* Two containers of one card each: two devices of NVIDIA's plugin, and no request of HAMi. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "integration/suite.h"
+#include "lib/watch.h"
 
 /*
  * ResourceQuotas of HAMi's resources: from the object in the API to what filter, bind and /metrics
@@ -45,13 +46,18 @@ static void start_extender(void)
     lib_wait(lib_size(extender_node(&extender, "h"), "devs") == 2);
 }
 
-static void add_pod(const char *name, int cards, int mib)
+static void add_pod_of(const char *name, const char *limits)
 {
     load("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s','namespace':'default',"
          "'uid':'uid-%s'},'spec':{'containers':[{'name':'c','image':'i','resources':{"
-         "'limits':{'nvidia.com/gpu':'%d','nvidia.com/gpumem':'%d'}}}]},'status':{"
-         "'phase':'Pending'}}",
-         name, name, cards, mib);
+         "'limits':{%s}}}]},'status':{'phase':'Pending'}}",
+         name, name, limits);
+}
+
+static void add_pod(const char *name, int cards, int mib)
+{
+    add_pod_of(name,
+               lib_fmt("'nvidia.com/gpu':'%d','nvidia.com/gpumem':'%d'", cards, mib));
 }
 
 /* NULL: bound. Else why not. */
@@ -94,6 +100,62 @@ TEST(a_quota_holds_across_a_restart)
     lib_wait(peer_metric(&extender.observers, USED) == 11000);
     sim_delete_pod(&sim, "a");
     lib_wait(peer_metric(&extender.observers, USED) == 3000);
+}
+
+static const char *inspect(const char *const *options)
+{
+    const char *words[PROGRAM_ARGS] = {"--kubeconfig", sim_kubeconfig(&sim)};
+    program_args(words, 2, options);
+    return lib_output_of(0, "kubectl-inspect-gpushare", words);
+}
+
+/* Beside the cards that are free; a percentage is limited by the node's cards alone. */
+TEST(explain_and_inspect_say_what_is_used)
+{
+    static const char limited[] = "! namespace default: ";
+    add_node();
+    set_quota("10k");
+    start_extender();
+    add_pod("a", 2, 4000);
+    add_pod("b", 1, 3000);
+    add_pod("c", 1, 2000);
+    add_pod_of("d", "'nvidia.com/gpu':'1','nvidia.com/gpumem-percentage':'20'");
+    ck_assert_ptr_null(bind("a"));
+    const char *said = inspect(ARGV("explain", "b"));
+    ck_assert_contains(said, "fits: GPU0; exceeded quota: q, requested: ");
+    ck_assert_contains(said, lib_fmt("%s%s\n", limited, exceeded));
+    said = inspect(ARGV("explain", "d"));
+    ck_assert_contains(said, lib_fmt("%sexceeded quota: q, requested: limits.nvidia.com/"
+                                     "gpumem=3200, used: ",
+                                     limited));
+    ck_assert_contains(said, "The request for GPUs fits on 1 node, but not what");
+    add_pod("e", 2, 13000);
+    said = inspect(ARGV("explain", "e"));
+    ck_assert_contains(said, "used: limits.nvidia.com/gpumem=8000, limited: ");
+    ck_assert_contains(said, "Each of these changes alone would let the pod fit:\n");
+    ck_assert_contains(inspect(ARGV("explain", "c")), "The request fits on 1 node.");
+    const json_t *pods = lib_at(
+        peer_get(&extender.observers, "/gpushare-scheduler/inspect"), "pendingPods");
+    ck_assert_at(pods, "0.name", "b");
+    ck_assert_at(pods, "0.quota", exceeded);
+    ck_assert_ptr_null(lib_at(pods, "1.quota"));
+    struct watch w = {0}; /* nothing but the limit changes */
+    sim_delete_pod(&sim, "c");
+    sim_delete_pod(&sim, "d");
+    lib_wait(lib_size(peer_get(&extender.observers, "/gpushare-scheduler/inspect"),
+                      "pendingPods") == 2);
+    watch_open(&w, extender.observers.port, "/inspect?watch=true");
+    watch_until(&w, exceeded);
+    set_quota("10500");
+    watch_until(&w, "limited: limits.nvidia.com/gpumem=10500");
+    watch_close(&w);
+    set_quota("11000");
+    ck_assert_contains(inspect(ARGV("explain", "b")), "The request fits on 1 node.");
+    /* Who may not read quotas. */
+    sim_fault(&sim,
+              "{\"resource\":\"resourcequotas\",\"action\":\"answer\",\"status\":403}");
+    add_pod("f", 1, 3001);
+    ck_assert_contains(inspect(ARGV("explain", "f")), "The request fits on 1 node.");
 }
 
 /* A cluster where the extender may not read quotas: /readyz stays 200, so other pods are placed. */

@@ -29,7 +29,8 @@ static void end_read(void *ctx)
     reads--;
 }
 
-static struct view_source source = {read_core, end_read, &r, true, NULL};
+static struct view_source source = {
+    .read = read_core, .read_end = end_read, .ctx = &r, .observer = true};
 
 static size_t count_node(void *ctx, struct watch_cache *cache,
                          struct watch_cache_owner *owner, const struct ledger *l,

@@ -497,6 +497,8 @@
       cell.append(pod.error);
     else if (pod.held)
       cell.append('Its bind is held until enough members of its gang are here');
+    else if (pod.quota)
+      cell.append(pod.quota);
     else if (pod.fittingNodes)
       cell.append(`Fits on ${count(pod.fittingNodes, 'node', 'nodes')}, such as `, make('span', 'where', pod.closestNode),
         '; kube-scheduler has not placed it yet, see its events');
