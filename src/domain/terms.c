@@ -83,9 +83,10 @@ static uint64_t operator_of(struct span text)
     return i;
 }
 
-static void read_label(struct buf *out, struct field_reader *r, const struct field *f,
-                       bool selects)
+/* Of a node, or a nodeSelector. */
+static void read_labels(struct field_reader *r, const struct field *f, void *at)
 {
+    struct reading *q = at;
     struct jread_str key;
     struct span value;
     jread_object(r->j, f->where);
@@ -94,23 +95,13 @@ static void read_label(struct buf *out, struct field_reader *r, const struct fie
             continue;
         struct label label = {word_of(jread_span(key, r->a)), word_of(value)};
         const struct expression e = {0, label.key, IN, 1};
-        if (selects) {
-            buf_add(out, &e, sizeof e);
-            buf_add(out, &label.value, sizeof label.value);
+        if (span_eq(f->name, SPAN("labels"))) {
+            buf_add(&q->first, &label, sizeof label);
         } else {
-            buf_add(out, &label, sizeof label);
+            buf_add(&q->second, &e, sizeof e);
+            buf_add(&q->second, &label.value, sizeof label.value);
         }
     }
-}
-
-static void read_labels(struct field_reader *r, const struct field *f, void *at)
-{
-    read_label(&((struct reading *)at)->first, r, f, false);
-}
-
-static void read_selector(struct field_reader *r, const struct field *f, void *at)
-{
-    read_label(&((struct reading *)at)->second, r, f, true);
 }
 
 static void read_taint(struct field_reader *r, const struct field *f, void *at)
@@ -198,7 +189,7 @@ static const struct field node_spec_fields[] = {
     FIELDS_END,
 };
 static const struct field pod_spec_fields[] = {
-    {HERE("spec.", "nodeSelector"), .type = FIELD_OTHER, .read = read_selector},
+    {HERE("spec.", "nodeSelector"), .type = FIELD_OTHER, .read = read_labels},
     {HERE("spec.", "affinity"), FIELD_IS_OBJECT(affinity_fields)},
     {HERE("spec.", "tolerations"), LIST_OF(read_toleration)},
     FIELDS_END,

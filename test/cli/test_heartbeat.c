@@ -91,6 +91,26 @@ TEST(an_old_heartbeat_makes_the_node_unusable)
     ck_assert_ptr_nonnull(lib_at(j, "nodes.0.heartbeatNote"));
 }
 
+TEST(a_terminating_pod_of_a_silent_node_does_not_end)
+{
+    cleanup_buf struct buf out = {0};
+    struct err err = {0};
+    CLUSTER(.nodes = NODE("n1", "15", "1"), .scvs = SCV_OF("n1", CARDS),
+            .pods =
+                "{\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"u-a\","
+                "\"deletionTimestamp\":\"2026-01-01T00:00:00Z\",\"annotations\":{" IDX(
+                    "0") "}},\"spec\":{\"nodeName\":\"n1\",\"containers\":[{"
+                         "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]},"
+                         "\"status\":{\"phase\":\"Running\"}}",
+            .leases = OLD);
+    cluster_state_check_heartbeats(cs, NOW, 1);
+    ck_assert_done(
+        explain_pod(&out, cs, SPAN("ns"), SPAN("a"), &(struct explain_facts){0}, &err),
+        err);
+    ck_assert_contains(out.p, "  node n1 does not answer: the pod ends when it does, or "
+                              "when its Node is deleted\n");
+}
+
 /* The grace is 40 s. */
 TEST(leases_that_do_and_do_not_prove_silence)
 {

@@ -200,6 +200,20 @@ TEST(nodes_that_the_pods_own_terms_exclude_are_no_candidates)
     }
 }
 
+/* The kubelet's state after the device plugin's end. */
+TEST(a_device_plugin_that_does_not_run_is_marked)
+{
+    CLUSTER(.nodes = "{\"metadata\":{\"name\":\"n1\"},\"status\":{\"capacity\":{"
+                     "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"},"
+                     "\"allocatable\":{\"aliyun.com/gpu-mem\":\"0\","
+                     "\"aliyun.com/gpu-count\":\"0\"}}}",
+            .scvs = SCV_OF("n1", TWO_CARDS));
+    cleanup_free char *text = SHOWN();
+    ck_assert_contains(text,
+                       "! n1: 0 aliyun.com/gpu-mem are allocatable, but its healthy "
+                       "cards make 15: the device plugin does not run there");
+}
+
 TEST(a_node_that_does_not_exist_is_no_candidate)
 {
     CLUSTER(.pods = WANTS("a", "") "," POD_OF("b", "nowhere", "2", IDX("0")));
