@@ -137,6 +137,8 @@
       "The cards of the podList count instead of the promise, not beside it.") \
     X(pod_without_card, \
       "A pod that another program bound to a node with one card does not count.") \
+    X(promise_ends_with_dialect, \
+      "A pod in HAMi's words counts as one of nvidia.com/gpu when its node leaves the dialect.") \
     X(record_of_another_pod_counts, \
       "A record of a bind counts for every pod that has it, as a copy of another pod does.") \
     X(recreated_lease_is_the_old_one, \
@@ -171,8 +173,10 @@
       "A card keeps its size when its Scv has a smaller one.") \
     X(sleeps_beside_a_node, \
       "A pod that fits on a node that kube-scheduler did not offer is not tried again.") \
+    X(slot_of_another_card, \
+      "The annotations of a pod of slots name the first card of the node, whichever counts.") \
     X(slots_of_the_pod, \
-      "The memory of slots is what a pod has of all its cards together.") \
+      "The memory of slots, or in HAMi's words, is what a pod has of all its cards together.") \
     X(stale_heartbeat_ignored, \
       "A node with a stale heartbeat gets new pods.") \
     X(stale_heartbeat_without_proof, \

@@ -202,7 +202,9 @@ bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_
     for (uint32_t i = 0; i < r->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &node->cards[__builtin_ctzll(chosen)];
         bool whole = r->kind == REQUEST_CARDS;
-        shares[i].card = written[i].card = card->index;
+        shares[i].card = card->index;
+        written[i].card =
+            MUTANT(slot_of_another_card) && in_mib ? node->cards[i].index : card->index;
         shares[i].uuid = written[i].uuid = card->uuid;
         shares[i].mib = whole ? card->total_mib : r->mib_per_card;
         written[i].card_units = card->total_mib / unit;

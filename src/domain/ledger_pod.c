@@ -270,9 +270,10 @@ void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
  * node leaves the dialect. */
 static const struct request *request_here(const struct ledger_pod *pod)
 {
-    return request_on(pod->asks, !pod->node      ? SCV_DIALECT_NONE
-                                 : pod->n_shares ? SCV_DIALECT_HAMI
-                                                 : pod->node->dialect);
+    return request_on(pod->asks, !pod->node ? SCV_DIALECT_NONE
+                                 : pod->n_shares && !MUTANT(promise_ends_with_dialect)
+                                     ? SCV_DIALECT_HAMI
+                                     : pod->node->dialect);
 }
 
 /* `resources`: what it requests of its node. */

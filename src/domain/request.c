@@ -572,11 +572,12 @@ static void add_parts(const struct dialect_pod *d, struct arena *a, struct reque
             continue;
         container_sum_add(&slots, c->role, 1);
         container_sum_add(&percent, c->role, c->percent);
-        r->parts[r->n_parts++] = (struct request_part){.index = c->index,
-                                                       .role = (uint8_t)c->role,
-                                                       .percent = c->percent,
-                                                       .amount = c->mib,
-                                                       .name = c->name};
+        r->parts[r->n_parts++] = (struct request_part){
+            .index = c->index,
+            .role = (uint8_t)c->role,
+            .percent = c->percent,
+            .amount = MUTANT(slots_of_the_pod) ? c->mib / c->cards : c->mib,
+            .name = c->name};
     }
     if (r->kind == REQUEST_MEMORY)
         r->slots = (uint32_t)sum_total(&slots);

@@ -71,7 +71,8 @@ typedef void (*event_fn)(struct world *w, void *arg);
     X(clocks_set)                                                                           \
     X(foreign)                                                                              \
     X(forwarded)                                                                            \
-    X(misdirected) X(cut_off) X(edits)  /* of users */                                      \
+    X(misdirected)                                                                          \
+    X(cut_off) X(edits)                 /* of users */                                      \
         X(invalid)                      /* bound pods with an invalid request */            \
         X(given_back)                   /* views with cards of pods that have ended */      \
         X(must_be_stale)                /* stale nodes, by an independent count */          \
@@ -316,6 +317,7 @@ struct world {
     struct link_table links[ALL_NODES];
     uint8_t isolation[ALL_NODES]; /* what each Scv lists, by bits; 0: no list */
     bool in_words; /* pods ask in HAMi's words; without outsiders and preemption */
+    bool left;     /* HAMI_NODE does not have the dialect now */
     /* Of the one card that has MIG mode: its Scv has the card; the card and its instances, by a
      * careless agent; the instances; and the card, with the instances as Unhealthy. */
     enum { MIG_OFF, MIG_CARELESS, MIG_ON, MIG_ENDS, MIG_STATES } mig;

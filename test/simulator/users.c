@@ -64,10 +64,10 @@ void put_scv(struct world *w, int node, bool create)
     for (size_t i = 0; i < ARRAY_LEN(oracle_enforcers); i++)
         if (w->isolation[node] >> i & 1)
             buf_printf(&body, ",\"%s\"", oracle_enforcers[i]);
-    buf_printf(&body, "%s%s,\"cardNumber\":%d,\"podList\":%s",
-               w->isolation[node] ? "]" : "",
-               w->in_words && node == HAMI_NODE ? ",\"dialect\":\"hami\"" : "", n,
-               published ? "[" : "null}}");
+    buf_printf(
+        &body, "%s%s,\"cardNumber\":%d,\"podList\":%s", w->isolation[node] ? "]" : "",
+        w->in_words && node == HAMI_NODE && !w->left ? ",\"dialect\":\"hami\"" : "", n,
+        published ? "[" : "null}}");
     oracle_update_pod_list(w, node, published);
     if (published) {
         kubelet_add_list(w, &body, node);
@@ -526,15 +526,19 @@ static void change_links(struct world *w)
     put_scv(w, node, false);
 }
 
-/* Another driver, plugin or program: what the node can enforce changes, or nobody says it. */
+/* Another driver, plugin or program: what the node can enforce changes, or nobody says it. Or a label
+ * is changed, and a node leaves the dialect, or comes back. */
 static void change_isolation(struct world *w)
 {
     int node = any(w, NODES);
     uint8_t before = oracle_enforces(w->isolation[node]);
+    w->left = w->in_words && dice(w, 3);
     w->isolation[node] =
         dice(w, 4) ? 0 : (uint8_t)(SCV_ISOLATION_KNOWN | (unsigned)any(w, 8));
     w->stats.isolations_lost += (before & ~oracle_enforces(w->isolation[node]) & 7) != 0;
     put_scv(w, node, false);
+    if (w->in_words)
+        put_scv(w, HAMI_NODE, false);
 }
 
 static void write_scv(struct world *w)

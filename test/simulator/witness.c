@@ -491,7 +491,7 @@ static bool fits(const struct world *w, const struct replica *r, struct asking a
         a.request->cards != 1 || evictions_nominated(w, node))
         return false;
     struct view v = view_of(r, oracle_index(node->name.p), NULL);
-    if (a.request->dialect && v.index != HAMI_NODE)
+    if (a.request->dialect != node->dialect && a.request->dialect)
         return false;
     if (v.claimed &&
         node->has_reserved) /* which of the cards a claim leaves is not judged */

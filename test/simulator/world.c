@@ -233,6 +233,10 @@ static void start_quiet(struct world *w, void *arg)
     (void)arg;
     trace(w, "failures end");
     w->quiet = true;
+    if (w->left) {
+        w->left = false;
+        put_scv(w, HAMI_NODE, false);
+    }
     w->quiet_since_ms = w->last_news_ms = w->now_ms;
     w->weather = weathers[0];
     memset(w->apart_until, 0, sizeof w->apart_until);
