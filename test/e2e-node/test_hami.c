@@ -179,23 +179,29 @@ static const struct shape shapes[] = {
      .parts = {{"c", 1, 500, 0, 0}}, .init = 700},
     {SHAPE("memory-alone", "", CONTAINER("c", MEM("1100"))),
      .parts = {{"c", 1, 1100, 0, 0}}},
+    /* The second annotation and the priority are for HAMi's own library. */
+    {SHAPE("library",
+           "hami.io/gpu-scheduler-policy: spread, nvidia.com/vgpu-mode: hami-core",
+           CONTAINER("c", GPU("1") ", " MEM("400") ", nvidia.com/priority: 1")),
+     .parts = {{"c", 1, 400, 0, 0}}},
     {SHAPE("percent-alone", "", CONTAINER("c", PERCENT("5"))),
      .parts = {{"c", 1, 0, 5, 0}}},
 };
 
-static const struct shape two = {SHAPE("two",
-                                       "nvidia.com/nouse-gpuuuid: \"" FIRST_CARD
-                                       "," LAST_CARD "\"",
-                                       CONTAINER("c", GPU("2"))),
-                                 .parts = {{"c", 2, 0, 100, 0}}, .whole = true},
-                          compute = {SHAPE("compute",
-                                           "nvidia.com/use-gpuuuid: " LAST_CARD,
-                                           CONTAINER("c", CORES("20"))),
-                                     .parts = {{"c", 1, 0, 100, 20}}},
-                          one = {.name = "hami-gpu",
-                                 .sample = "gpu",
-                                 .parts = {{"main", 1, 0, 100, 0}},
-                                 .whole = true};
+/* Those that take all memory of cards. */
+enum { TWO, COMPUTE, ONE };
+static const struct shape large[] = {
+    [TWO] = {SHAPE("two", "nvidia.com/nouse-gpuuuid: \"" FIRST_CARD "," LAST_CARD "\"",
+                   CONTAINER("c", GPU("2"))),
+             .parts = {{"c", 2, 0, 100, 0}}, .whole = true},
+    [COMPUTE] = {SHAPE("compute", "nvidia.com/use-gpuuuid: " LAST_CARD,
+                       CONTAINER("c", CORES("20"))),
+                 .parts = {{"c", 1, 0, 100, 20}}},
+    [ONE] = {.name = "hami-gpu",
+             .sample = "gpu",
+             .parts = {{"main", 1, 0, 100, 0}},
+             .whole = true},
+};
 
 /* As a user does it, but for the image of a sample, which is an example. */
 static void apply(const struct shape *s)
@@ -297,6 +303,9 @@ TEST(each_shape_gets_exactly_its_part)
         pods += n;
         containers += (size_t)n * (s->parts[1].container || s->init ? 2 : 1);
     }
+    array_items(s, shapes)
+        if (!s->replicas)
+            cluster_wait_running(s->name);
     node_wait_running(pods);
     ck_assert_uint_eq(look_check(), containers);
     array_items(s, shapes)
@@ -317,18 +326,17 @@ TEST(whole_cards_are_those_of_both_nodes)
     apply(&(struct shape){SHAPE("large", "", CONTAINER("c", MEM("60000")))});
     cluster_wait_refused("large", "this node serves no requests of HAMi");
     cluster_delete(CLUSTER_PODS "/large");
-    apply(&two);
-    apply(&compute);
+    apply(&large[TWO]);
+    apply(&large[COMPUTE]);
     node_wait_running(2);
     for (int i = 0; i < OTHER_CARDS; i++)
         cluster_create_asking(lib_fmt("other-%d", i), KEY_NVIDIA_GPU, 1, "", ON(OTHER));
     node_wait_running(2 + OTHER_CARDS);
-    apply(&one);
+    apply(&large[ONE]);
     node_wait_running(3 + OTHER_CARDS);
     ck_assert_uint_eq(look_check(), 3);
-    check_shape(&two);
-    check_shape(&compute);
-    check_shape(&one);
+    array_items(s, large)
+        check_shape(s);
     ck_assert_str_eq(lib_annotation(cluster_pod("hami-gpu"), KEY_CARD_UUID), FIRST_CARD);
     for (int i = 0; i < OTHER_CARDS; i++) {
         const json_t *pod = cluster_pod(lib_fmt("other-%d", i));
