@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sys/stat.h>
-
 #include "domain/keys.h"
-#include "e2e-node/cell.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
@@ -282,6 +279,8 @@ static void check_pod(const struct shape *s, const json_t *pod)
         ck_assert_str_eq(
             look_variable(log_of(pod, "i"), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
             lib_fmt("0=%dM", s->init));
+    ck_assert_at(pod, "spec.schedulerName",
+                 s->replicas ? "hami-scheduler" : "gpushare-scheduler");
     mib = s->init ?: mib;
     ck_assert_str_eq(lib_annotation(pod, KEY_CARD_MEMORY),
                      lib_fmt("%s %s", s->whole ? "whole" : lib_fmt("%d", mib),
