@@ -206,8 +206,9 @@ static int limit(const json_t *container, const char **resource)
     json_t *value;
     json_object_foreach(lib_at(container, "resources.limits"), name, value)
     {
-        if (strncmp(name, "aliyun.com/", 11) == 0) {
-            *resource = name + 11;
+        if (strncmp(name, "aliyun.com/", 11) == 0 ||
+            strcmp(name, "nvidia.com/gpu") == 0) {
+            *resource = strchr(name, '/') + 1;
             return atoi(json_string_value(value));
         }
     }
@@ -350,13 +351,20 @@ static bool is_over(const json_t *pod)
     return strcmp(lib_str(pod, "status.phase"), "Failed") == 0;
 }
 
+/* Not, or no longer, on this node. */
+static bool is_elsewhere(const json_t *pod)
+{
+    const char *node = lib_str(pod, "spec.nodeName");
+    return is_over(pod) || (*node && strcmp(node, NODE) != 0);
+}
+
 /* Does every pod run, and has every container printed its environment? */
 static bool at_rest(const json_t *pods, json_t **who)
 {
     json_t *pod, *c;
     lib_each(pod, pods) {
         *who = pod;
-        if (is_over(pod))
+        if (is_elsewhere(pod))
             continue;
         const char *assigned = lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED");
         if (strcmp(lib_str(pod, "status.phase"), "Running") != 0 ||
@@ -377,7 +385,7 @@ static bool shows_all(const json_t *held, const json_t *pods)
     const char *resource;
     lib_each(pod, pods)
         lib_each(c, lib_at(pod, "spec.containers"))
-            if (limit(c, &resource) && !is_over(pod) &&
+            if (limit(c, &resource) && !is_elsewhere(pod) &&
                 !json_object_get(held, who_is(pod, c)))
                 return false;
     return true;
@@ -395,7 +403,7 @@ size_t look_check(void)
     lib_wait((held = look_held()) && shows_all(held, pods));
     books = ledger();
     lib_each(pod, pods)
-        n += is_over(pod) ? 0 : check_pod(pod, held, books);
+        n += is_elsewhere(pod) ? 0 : check_pod(pod, held, books);
     ck_assert(node_metric("mismatches_total") == 0); /* the plugin's audit */
     return n;
 }

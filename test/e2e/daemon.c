@@ -2,8 +2,6 @@
 #include "e2e/daemon.h"
 
 #include "lib/attempt.h"
-#include "lib/network.h"
-#include "lib/yamlfile.h"
 
 char *daemon_kubeconfig(const char *component, struct peer **api)
 {
@@ -31,25 +29,4 @@ void daemon_was_allowed(struct program *p)
 {
     const char *said = program_output(p);
     ck_assert_lacks(said, "forbidden");
-}
-
-void daemon_scheduler(struct program *p, const char *config, const char *user)
-{
-    const char *kubeconfig = lib_fmt("%s/%s.kubeconfig", cluster.dir, user);
-    json_t *all = yamlfile_one(config), *extender = lib_at(all, "extenders.0");
-    json_object_set_new(all, "clientConnection",
-                        json_pack("{ss}", "kubeconfig", kubeconfig));
-    if (extender) {
-        json_object_del(extender, "enableHTTPS");
-        json_object_del(extender, "tlsConfig");
-        json_object_set_new(extender, "urlPrefix",
-                            json_sprintf("http://%s/gpushare-scheduler",
-                                         network_at(cluster.extender.verbs.port)));
-    }
-    temp_write(lib_dir, "scheduler.json", lib_text(all, ""));
-    program_start(p, lib_dir,
-                  ARGV(cluster_program("kube-scheduler"), "--config",
-                       lib_path("scheduler.json"), "--secure-port", "0",
-                       "--authentication-kubeconfig", kubeconfig,
-                       "--authorization-kubeconfig", kubeconfig));
 }

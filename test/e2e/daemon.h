@@ -6,7 +6,7 @@
 
 /*
  * Programs of a cluster as processes of this machine: scv-agent and the device plugin with the
- * rights of their DaemonSet's pod on the node n1, and kube-scheduler.
+ * rights of their DaemonSet's pod on the node n1.
  */
 
 /* Writes a kubeconfig with a token of the pod of this component. Returns its path, kept.
@@ -15,8 +15,5 @@ char *daemon_kubeconfig(const char *component, struct peer **api);
 /* Fails unless RBAC or a policy refuses the request with these words. */
 void daemon_refused(const struct peer *as, const char *method, const char *path,
                     const char *body, const char *words);
-/* Starts a further kube-scheduler with this configuration (a file) as DIR/USER.kubeconfig. Its
- * extender is ours, which listens on 127.0.0.1 without certificates. */
-void daemon_scheduler(struct program *p, const char *config, const char *user);
 /* Fails if the API server has denied a request of the program. */
 void daemon_was_allowed(struct program *p);

@@ -602,7 +602,8 @@ TEST(pods_of_hami_are_scheduled_where_the_values_say_so)
         "  - name: nvidia.com/gpu\n    ignoredByScheduler: false\n"
         "  - name: nvidia.com/gpumem\n    ignoredByScheduler: true\n"
         "  - name: nvidia.com/gpumem-percentage\n    ignoredByScheduler: true\n"
-        "  - name: nvidia.com/gpucores\n    ignoredByScheduler: true\n";
+        "  - name: nvidia.com/gpucores\n    ignoredByScheduler: true\n"
+        "  - name: nvidia.com/priority\n    ignoredByScheduler: true\n";
     for (int k = 0; k < 4; k++) {
         const bool hami = k > 0, named = k > 1, all_pods = k == 3;
         json_t *all = rendered_in(

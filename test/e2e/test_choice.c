@@ -197,7 +197,7 @@ TEST(labels_of_yoda_under_a_second_scheduler)
     cluster_start_with("gpushare-extender", ARGV("--bind-any"));
     extender_wait_answers(&cluster.extender);
     cluster_kubectl("apply", "-f", "policy/" YODA "-rbac.yaml");
-    daemon_scheduler(&yoda, "policy/kube-scheduler-config-yoda.yaml", "scheduler");
+    cluster_scheduler(&yoda, "policy/kube-scheduler-config-yoda.yaml", "scheduler");
     create_labelled("two", "\"scv/number\":\"2\",\"scv/memory\":\"4000\",\"scv/clock\":"
                            "\"5000\"");
     cluster_wait_running("two");

@@ -218,7 +218,7 @@ TEST(a_second_scheduler_without_the_extender)
                "profiles: [{schedulerName: second}]\n");
     cluster_add_node("one", "", CARDS(16384));
     cluster_add_node("two", "", CARDS(16384, 16384));
-    daemon_scheduler(&p, lib_path("second.yaml"), "scheduler");
+    cluster_scheduler(&p, lib_path("second.yaml"), "scheduler");
     cluster_create_pod("on-one", 6, "", SCHEDULER("second") ON("one"));
     cluster_create_pod("on-two", 6, "", SCHEDULER("second") ON("two"));
     check_foreign();

@@ -336,7 +336,7 @@ static void start_scheduler(struct program *p)
         lib_dir, "second.yaml",
         lib_in(peer_get(&cluster.api, "/api/v1/namespaces/kube-system/configmaps/" NAME),
                "data", "config.yaml"));
-    daemon_scheduler(p, lib_path("second.yaml"), "second");
+    cluster_scheduler(p, lib_path("second.yaml"), "second");
 }
 
 /* A pod with this CPU, and GPU memory if `units` is not 0. `more`: further members of spec. */

@@ -26,6 +26,9 @@ static const struct sample {
     {"vllm", "0", "8", 0},
     {"tensorflow", "0", "4", 0},
     {"hami-gpumem", "0", "3000", 0},
+    {"hami-gpu", "0", "16384", 0},
+    {"hami-percentage", "0,1", "8192", 0},
+    {"hami-deployment", "0", "2000", 0},
 };
 
 /* The pod of a sample; for a Deployment, the pod of its template. */
@@ -66,6 +69,18 @@ static void check_sample(const struct sample *sample, json_t *pod)
     ck_assert_at(now, "metadata.annotations." KEY_MEM_POD, sample->units);
 }
 
+/* Makes the node one of HAMi's dialect. */
+static void serve_hami(const char *node)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+             "\"name\":\"%s\"},\"status\":{\"dialect\":\"hami\",\"cardList\":[" CARD(
+                 "0") "," CARD("1") "]}}",
+             node);
+    peer_do(&sim.api, "PATCH", lib_fmt("/api/v1/nodes/%s/status", node),
+            "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"}}}");
+}
+
 TEST(each_sample_gets_its_cards)
 {
     size_t i, k, seen = 0;
@@ -73,6 +88,8 @@ TEST(each_sample_gets_its_cards)
     sim_add_node(&sim, "no-gpu", 0, 0);
     for (i = 0; i < ARRAY_LEN(samples); i++) {
         sim_add_node(&sim, samples[i].name, 2, 16);
+        if (strncmp(samples[i].name, "hami-", 5) == 0)
+            serve_hami(samples[i].name);
         if (samples[i].first)
             sim_add_bound_pod(&sim, "resident", samples[i].first, samples[i].name,
                               "{\"" KEY_MEM_IDX "\":\"0\"}");
@@ -81,13 +98,6 @@ TEST(each_sample_gets_its_cards)
              "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
              "\"name\":\"scv-labels\"},\"status\":{\"cardList\":[" CARD("0") "," CARD(
                  "1") "]}}");
-    sim_load(
-        &sim,
-        "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
-        "\"name\":\"hami-gpumem\"},\"status\":{\"dialect\":\"hami\",\"cardList\":[" CARD(
-            "0") "," CARD("1") "]}}");
-    peer_do(&sim.api, "PATCH", "/api/v1/nodes/hami-gpumem/status",
-            "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"}}}");
     suite_extender(ARGV("--requests-of", "hami"));
     lib_wait(extender_leads(&extender));
     lib_each(j, yamlfile_all("manifests/samples/{,*/}*.yaml")) {

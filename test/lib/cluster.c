@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "lib/network.h"
+#include "lib/yamlfile.h"
 
 struct cluster cluster;
 
@@ -188,6 +189,27 @@ char *cluster_tool(const char *program, int status, const char *const *args)
         cluster_program(program)};
     program_args(argv, 3, args);
     return lib_output(status, argv);
+}
+
+void cluster_scheduler(struct program *p, const char *config, const char *user)
+{
+    const char *kubeconfig = lib_fmt("%s/%s.kubeconfig", cluster.dir, user);
+    json_t *all = yamlfile_one(config), *extender = lib_at(all, "extenders.0");
+    json_object_set_new(all, "clientConnection",
+                        json_pack("{ss}", "kubeconfig", kubeconfig));
+    if (extender) {
+        json_object_del(extender, "enableHTTPS");
+        json_object_del(extender, "tlsConfig");
+        json_object_set_new(extender, "urlPrefix",
+                            json_sprintf("http://%s/gpushare-scheduler",
+                                         network_at(cluster.extender.verbs.port)));
+    }
+    temp_write(lib_dir, "scheduler.json", lib_text(all, ""));
+    program_start(p, lib_dir,
+                  ARGV(cluster_program("kube-scheduler"), "--config",
+                       lib_path("scheduler.json"), "--secure-port", "0",
+                       "--authentication-kubeconfig", kubeconfig,
+                       "--authorization-kubeconfig", kubeconfig));
 }
 
 /* -- each test -- */

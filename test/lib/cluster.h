@@ -77,6 +77,10 @@ char *cluster_tool(const char *program, int status, const char *const *args);
 #define CHART                "manifests/chart"
 #define cluster_kubectl(...) cluster_tool("kubectl", 0, ARGV(__VA_ARGS__))
 
+/* Starts a further kube-scheduler with this configuration (a file) as DIR/USER.kubeconfig. Its
+ * extender is ours, which listens on 127.0.0.1 without certificates. */
+void cluster_scheduler(struct program *p, const char *config, const char *user);
+
 /* A token of a service account of kube-system, bound to this pod unless it is NULL. Kept. */
 char *cluster_token(const char *account, const char *pod);
 /* A token of the pod of a DaemonSet on the node. `component`: its label, and the name of its

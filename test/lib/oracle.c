@@ -50,24 +50,27 @@ static void add_pod(json_t *sums, const json_t *size, const json_t *pod)
     const char *node = lib_str(pod, "spec.nodeName"),
                *cards = lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX");
     long units = atol(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD")), n = 1;
+    bool in_mib = limit(pod, "aliyun.com/gpu-share") || limit(pod, "nvidia.com/gpu");
     if (!*cards) {
         for (int i = 0; json_object_get(size, lib_fmt("%s/%d", node, i)); i++)
-            add(sums, node, lib_fmt("%d", i), limit(pod, "aliyun.com/gpu-mem"));
+            add(sums, node, lib_fmt("%d", i),
+                MIB_PER_UNIT * limit(pod, "aliyun.com/gpu-mem"));
         return;
     }
-    if (limit(pod, "aliyun.com/gpu-share")) /* in MiB */
-        units /= MIB_PER_UNIT;
     for (const char *p = cards; *p; p++)
         n += *p == ',';
     for (struct span rest = span_of(cards); rest.n;) {
         struct span card = span_cut(&rest, ',');
-        add(sums, node, lib_fmt("%.*s", SPAN_ARG(card)), units / n);
+        add(sums, node, lib_fmt("%.*s", SPAN_ARG(card)),
+            units * (in_mib ? 1 : MIB_PER_UNIT) / n);
     }
 }
 
 json_t *oracle_promised(const struct peer *api, const char *but)
 {
-    json_t *size = sizes(api), *sums = lib_own(json_object()), *pod;
+    json_t *size = sizes(api), *sums = lib_own(json_object()),
+           *units = lib_own(json_object()), *pod, *mib;
+    const char *card;
     lib_each(pod, lib_at(peer_get(api, "/api/v1/pods"), "items")) {
         const char *phase = lib_str(pod, "status.phase");
         if (*lib_str(pod, "spec.nodeName") && strcmp(phase, "Succeeded") != 0 &&
@@ -75,7 +78,13 @@ json_t *oracle_promised(const struct peer *api, const char *but)
             (!but || strcmp(lib_str(pod, "metadata.name"), but) != 0))
             add_pod(sums, size, pod);
     }
-    return sums;
+    json_object_foreach(sums, card, mib)
+    {
+        json_int_t n = json_integer_value(mib) / MIB_PER_UNIT;
+        if (n)
+            json_object_set_new(units, card, json_integer(n));
+    }
+    return units;
 }
 
 void oracle_check(const struct peer *api)

@@ -434,9 +434,15 @@ subjects:
 {{- if or .Values.extender.preemption.enabled .Values.requestsOf }}true{{ end }}
 {{- end }}
 
-{{/* HAMi's limits besides nvidia.com/gpu. No node offers them, so kube-scheduler must not count them. */}}
+{{/* HAMi's limits besides nvidia.com/gpu. */}}
 {{- define "gpushare.hamiKeys" -}}
 {{- if .Values.requestsOf }}nvidia.com/gpumem nvidia.com/gpumem-percentage nvidia.com/gpucores{{ end }}
+{{- end }}
+
+{{/* What no node offers, so that kube-scheduler must not count it: these, and one that means something to
+     HAMi's library alone. */}}
+{{- define "gpushare.hamiIgnored" -}}
+{{- with include "gpushare.hamiKeys" . }}{{ . }} nvidia.com/priority{{ end }}
 {{- end }}
 
 {{/* The limits that the extender promises, (list $), as a list of CEL; and others, where they may be
@@ -597,7 +603,7 @@ profiles:
   # Without managedResources, which would leave out other pods.
   pluginConfig:
   - name: NodeResourcesFit
-    args: {ignoredResources: [{{ include "gpushare.hamiKeys" $ | replace " " ", " }}]}
+    args: {ignoredResources: [{{ include "gpushare.hamiIgnored" $ | replace " " ", " }}]}
   {{- end }}
 {{- end }}
 extenders:
@@ -631,7 +637,7 @@ extenders:
   {{- if .Values.requestsOf }}
   - name: nvidia.com/gpu
     ignoredByScheduler: false
-  {{- range splitList " " (include "gpushare.hamiKeys" .) }}
+  {{- range splitList " " (include "gpushare.hamiIgnored" .) }}
   - name: {{ . }}
     ignoredByScheduler: true
   {{- end }}
