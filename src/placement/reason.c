@@ -558,12 +558,12 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     if (first == OBSTACLE_NODE)
         add_state(out, node);
     else if (first == OBSTACLE_DIALECT)
-        buf_adds(out,
-                 r->kind == REQUEST_NONE ? ", as " KEY_NVIDIA_GPU
-                                           " is a request of HAMi on this node"
-                 : node->dialect == SCV_DIALECT_NONE
-                     ? "; this node serves no requests of HAMi: its Scv has no dialect"
-                     : "; this node's dialect is unknown to the extender");
+        buf_adds(out, r->kind == REQUEST_NONE ? ", as " KEY_NVIDIA_GPU
+                                                " is a request of HAMi on this node"
+                      : node->dialect == SCV_DIALECT_NONE
+                          ? "; this node serves no requests of HAMi: its Scv has no "
+                            "dialect, which the CRD of 1.0 drops"
+                          : "; this node's dialect is unknown to the extender");
     else if (first == OBSTACLE_NO_SLOTS && r->dialect)
         buf_adds(out, "; the node's device plugin does not offer " KEY_NVIDIA_GPU);
     else if (first == OBSTACLE_MODE)
