@@ -275,6 +275,7 @@ struct ledger_pod {
     bool
         unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
     bool final : 1;      /* bound, and the shares are its promise */
+    bool unseen : 1; /* created with nodeName, and its kubelet has reported nothing yet */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
 

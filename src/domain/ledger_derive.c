@@ -283,6 +283,10 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
         return 0;
     if (pod->request->by_label && !named && !MUTANT(labeled_cardless_everywhere))
         return 0;
+    /* Without the record of a Binding the device plugin refuses it: nobody can block cards with it. */
+    if (pod->unseen && !pod->n_shares && pod->request->dialect &&
+        node->dialect == SCV_DIALECT_HAMI)
+        return listed;
     if (!names_unknown_card(pod) &&
         (named || names_missing_card(pod) || (listed && pod->running)))
         return memory && named & ~listed && !MUTANT(part_of_fewer_cards)

@@ -380,12 +380,15 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
     p->gated = pod->gated;
+    bool seen = pod->bound_s || pod->phase != POD_PENDING || pod->mirror;
+    bool admitted = p->unseen && seen;
+    p->unseen = pod->node.n && !seen && (!p->node || p->unseen);
     p->scheduler = ledger_scheduler(pod->scheduler);
-    if (!resources_equal(requests_resources(p->asks), &pod->requests)) {
+    bool resized = !resources_equal(requests_resources(p->asks), &pod->requests);
+    if (resized)
         share_request(l, p, p->asks, &pod->requests);
-        if (p->node)
-            ledger_derive(l, p->node);
-    }
+    if (p->node && (resized || admitted))
+        ledger_derive(l, p->node);
     gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(l, p, pod, request, why_not);
