@@ -542,8 +542,8 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
     static const char *const dialect_texts[] = {
-        [SCV_DIALECT_NONE] =
-            "; this node serves no requests of HAMi: its Scv has no dialect",
+        [SCV_DIALECT_NONE] = "; this node serves no requests of HAMi: its Scv has no "
+                             "dialect, which the CRD of 1.0 drops",
         [SCV_DIALECT_UNSERVED] =
             "; this node serves no requests of HAMi yet: its Scv's dialect is unserved",
         [SCV_DIALECT_OTHER] = "; this node's dialect is unknown to the extender",

@@ -95,7 +95,8 @@ TEST(a_pod_has_one_promise_by_the_meaning_of_its_node)
     rig_see(make("d", 0, "", MEMORY_OF("1")));
     rig_bind(1, "d", "n");
     ck_count(CORE_CALL_BIND, 0);
-    ck_assert_contains(rig_take(CORE_REPLY).text, "serves no requests of HAMi");
+    ck_assert_contains(rig_take(CORE_REPLY).text,
+                       "its Scv has no dialect, which the CRD of 1.0 drops");
 }
 
 /* Promises stay, and no pod comes, not even one that has a meaning without the dialect. */

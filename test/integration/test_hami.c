@@ -152,7 +152,7 @@ TEST(a_node_without_the_dialect_keeps_what_it_has)
     ck_assert_str_eq(
         why_not(reply, "n"),
         "needs nvidia.com/gpumem 3000 on 1 card = 3000 MiB; this node serves no "
-        "requests of HAMi: its Scv has no dialect");
+        "requests of HAMi: its Scv has no dialect, which the CRD of 1.0 drops");
     ck_assert(!binds("m", "n", &why));
     ck_assert_contains(why.p, "serves no requests of HAMi");
     ck_assert(binds("g", "n", &why)); /* as a device of NVIDIA's plugin */
