@@ -101,6 +101,7 @@ struct publisher {
     struct buf node_uid;
     uint8_t isolation; /* of the newest sample */
     struct buf no_isolation, dialect;
+    bool unserved;            /* without a dialect */
     int64_t node_seen_ms;     /* when the last GET that found it was sent; -1: never */
     int64_t node_unknown_ms;  /* unknown since; -1: known */
     int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
@@ -240,7 +241,8 @@ static struct scv content(struct publisher *p, bool whole)
     struct scv scv = {.has_update_time = whole,
                       .update_time = p->taken_wall_ns / 1000000000,
                       .isolation = p->isolation,
-                      .dialect = buf_span(&p->dialect)};
+                      .dialect = p->unserved && !p->dialect.n ? SPAN(SCV_UNSERVED)
+                                                              : buf_span(&p->dialect)};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
@@ -301,6 +303,7 @@ static void observe_sample(struct publisher *p)
     buf_set(&p->no_isolation, p->in->no_isolation);
     if (p->in->dialect.p)
         buf_set(&p->dialect, p->in->dialect);
+    p->unserved = p->in->unserved;
     show_cards(p);
 }
 

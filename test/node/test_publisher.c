@@ -319,6 +319,39 @@ TEST(what_the_node_can_enforce_is_that_of_the_last_sample)
     }
 }
 
+/* A node of HAMi's dialect, of which the kubelet does not yet say who serves nvidia.com/gpu. */
+static void sampled_unserved(void)
+{
+    now_ms += 1000;
+    step((struct publisher_input){
+        .type = PUBLISHER_SAMPLED, .sample = sample_of(CARD(0)), .unserved = true});
+}
+
+TEST(a_dialect_that_waits_is_never_none)
+{
+    begin_calls();
+    listed(NULL);
+    answer(node_call, NODE);
+    sampled_unserved();
+    called(PUBLISHER_CREATE);
+    ck_assert_body("'dialect':'unserved'");
+}
+
+TEST(a_dialect_that_waits_changes_no_other)
+{
+    static const char *const words[] = {"", "hami", "kai"};
+    array_items(word, words) {
+        fixture_end();
+        fixture_begin();
+        sampled_unserved();
+        listed(
+            arena_printf(&arena, SCV("10", ",'status':{'dialect':'%s','a':1}"), *word));
+        called(PUBLISHER_PATCH);
+        ck_assert_body(
+            arena_printf(&arena, "'dialect':'%s'", **word ? *word : "unserved"));
+    }
+}
+
 /* What the process before published stays until the Node is read. */
 TEST(the_dialect_of_the_node_is_published)
 {
