@@ -52,6 +52,7 @@ struct written {
     uint64_t hash;    /* of the answer; 0: unknown */
     struct node_scv_numbers numbers;
     int64_t at_ms;
+    bool dialect; /* it had one */
 };
 
 struct publisher {
@@ -102,6 +103,7 @@ struct publisher {
     uint8_t isolation; /* of the newest sample */
     struct buf no_isolation, dialect;
     bool unserved;            /* without a dialect */
+    const char *not_stored;   /* NULL: the API server stores the dialect */
     int64_t node_seen_ms;     /* when the last GET that found it was sent; -1: never */
     int64_t node_unknown_ms;  /* unknown since; -1: known */
     int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
@@ -258,6 +260,7 @@ static void write_message(const struct publisher *p, struct buf *out)
     card_inventory_message(p->cards, out);
     buf_printf(out, "%s%.*s", out->n && p->no_isolation.n ? "; " : "",
                SPAN_ARG(buf_span(&p->no_isolation)));
+    buf_printf(out, "%s%s", out->n && p->not_stored ? "; " : "", p->not_stored ?: "");
 }
 
 static void render_scv(struct publisher *p)
@@ -526,8 +529,23 @@ static void write_scv(struct publisher *p)
     node_scv_numbers_read(&p->written.numbers, &scv);
     p->written.content = create && message.n ? 0 : p->want;
     p->written.at_ms = p->now.mono_ms;
+    p->written.dialect = scv.dialect.n;
     p->written.hash = 0;
     start_call(p, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
+}
+
+/* An older CRD has no such field. */
+static void check_dialect(struct publisher *p, const struct scv *answer)
+{
+    const char *before = p->not_stored;
+    p->not_stored = p->written.dialect && !answer->dialect.n
+                        ? "the API server does not store status.dialect: update the CRD "
+                          "of Scvs"
+                        : NULL;
+    if (p->not_stored && !before)
+        log_line(p, "scv", ERR_INVALID, "%s", p->not_stored);
+    if (p->not_stored != before)
+        render_scv(p);
 }
 
 static void observe_write(struct publisher *p)
@@ -544,6 +562,8 @@ static void observe_write(struct publisher *p)
         if (created)
             log_line(p, "scv", ERR_NONE, "created Scv %s", p->settings.node);
         p->written.hash = o ? hash_of(o) : 0;
+        if (o)
+            check_dialect(p, &o->scv);
         if (o &&
             !object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
             observe_scv(p, o);

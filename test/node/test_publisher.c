@@ -379,10 +379,34 @@ TEST(the_dialect_of_the_node_is_published)
         ck_assert_body(c->member);
         cleanup_free char *scv =
             xasprintf("{'metadata':{'name':'n1','uid':'u1','resourceVersion':'%d'},"
-                      "'status':{'a':%d}}",
-                      20 + (int)(c - cases), (int)(c - cases));
+                      "'status':{'a':%d,%s}}",
+                      20 + (int)(c - cases), (int)(c - cases), c->member);
         answer(call_id, scv);
     }
+}
+
+/* The CRD of version 1.0 has no such field, and the node would be NVIDIA's. */
+TEST(a_dialect_that_is_not_stored_is_reported)
+{
+    static const char message[] = "'gpushare/message':'the API server does not store "
+                                  "status.dialect: update the CRD of Scvs'";
+    listed(SCV("10", ",'status':{}"));
+    step((struct publisher_input){.type = PUBLISHER_SAMPLED,
+                                  .sample = sample_of(CARD(0)),
+                                  .dialect = SPAN("hami")});
+    answered(PUBLISHER_PATCH, SCV("11", ",'status':{'a':1}"));
+    ck_assert(logged("does not store status.dialect"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body(message);
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    is_quiet();
+    now_ms += 1000;
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body(message);
+    answer(call_id, SCV("13", ",'status':{'dialect':'hami'}"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'gpushare/message':null");
 }
 
 TEST(the_heartbeat_stops_when_the_driver_hangs)
