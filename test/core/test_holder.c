@@ -335,5 +335,9 @@ TEST(nvidia_gpu_is_not_bound_where_its_meaning_is_unknown)
         ck_assert_contains(rig_take(CORE_REPLY).text, c->dialect && *c->word == 'u'
                                                           ? "dialect is unserved"
                                                           : "dialect is unknown");
+        rig_tick(0);
+        see_dialect("", "");
+        rig_tick(100);
+        ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
     }
 }
