@@ -13,12 +13,11 @@
 #include "domain/quantity.h"
 
 /* So many more pods, and members of gangs, are pending as this one is, or fewer. */
-static void count_pending(struct ledger *l, const struct ledger_pod *pod, int pods,
-                          int members)
+static void count_pending(struct ledger *l, struct ledger_pod *pod, int pods, int members)
 {
     l->n_pending += (size_t)pods;
     l->n_pending_members += (size_t)members;
-    requests_pend(&l->requests, pod->request, pod->priority, pods, members);
+    pod->class = requests_pend(&l->requests, pod->request, pod->priority, pods, members);
 }
 
 /* -- gangs -- */
