@@ -41,9 +41,10 @@ enum {
     RETRY_MS = 2000,
     RETRY_FIRST_MS = 250, /* doubled at each retry for the pod */
     RETRY_LAST_MS = 8000,
-    CLASSES_AT_ONCE = 256, /* bounds the time of a step */
-    BEGIN_NODES = 8,       /* for each class, and as many cordoned ones */
-    STRIDE = 7919,         /* a prime number */
+    CLASSES_AT_ONCE = 256, /* these bound the time of a step */
+    CHECKS_AT_ONCE = 1 << 16,
+    BEGIN_NODES = 8,    /* for each class, and as many cordoned ones */
+    STRIDE = 7919,      /* a prime number */
     NOMINATED_MAX = 64, /* pods that are nominated to a node, of which each is judged */
 };
 
@@ -274,8 +275,7 @@ static void wake_for_quotas(struct step *s)
 {
     struct core *core = s->core;
     const struct requests *all = ledger_requests(core->ledger);
-    const struct ledger_pod *no =
-        NULL; /* the last one that is not allowed: one of many */
+    const struct ledger_pod *no = NULL; /* not allowed, as many after it */
     if (s->now.mono_ms < quotas_due(core))
         return;
     ledger_quotas(core->ledger)->freed = false;
@@ -311,7 +311,8 @@ static void begin(struct step *s)
     }
     if (core->wakeup_classes > all->n_classes)
         core->wakeup_classes = all->n_classes;
-    while (core->wakeup_classes && n < CLASSES_AT_ONCE) {
+    while (core->wakeup_classes && n < CLASSES_AT_ONCE &&
+           n * ledger_node_slots(core->ledger) < CHECKS_AT_ONCE) {
         struct request_class *class = &all->classes[--core->wakeup_classes];
         if (class->due && class->pods)
             due[n++] = core->wakeup_classes;

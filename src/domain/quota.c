@@ -196,6 +196,8 @@ bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts a
             const int64_t of[] = {asked.of[k], n->used[k] - own.of[k], l->hard[k]};
             if (of[0] <= 0 || of[2] < 0 || of[1] <= of[2] - of[0])
                 continue;
+            if (!why)
+                return false;
             buf_printf(why, "exceeded quota: %.*s", SPAN_ARG(l->name));
             for (size_t i = 0; i < ARRAY_LEN(words); i++) {
                 buf_printf(why, ", %s: ", words[i]);
