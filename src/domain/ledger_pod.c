@@ -369,8 +369,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         p->node->generation = ++l->generation;
     if (pod->object.n) {
         struct terms *old = p->terms;
-        p->terms =
-            pod->node.n && !l->settings.keep_terms ? NULL : terms_of_pod(pod->object);
+        p->terms = pod->node.n && !l->settings.keep_terms ? NULL : terms_new(pod->terms);
         l->pending_generation += !p->node && !terms_equal(old, p->terms);
         free(old);
     }

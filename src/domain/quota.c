@@ -23,14 +23,8 @@ struct quota_amounts quota_amounts(const struct request *r, uint32_t cards, int6
 
 /* -- the object -- */
 
-static void read_hard(struct field_reader *r, const struct field *f, void *at)
-{
-    (void)f;
-    jread_raw(r->j, at);
-}
-
 static const struct field spec_fields[] = {
-    {FIELD("spec.", "hard", quota, hard), .type = FIELD_OTHER, .read = read_hard},
+    {FIELD("spec.", "hard", quota, hard), .type = FIELD_RAW},
     FIELDS_END,
 };
 static const struct field quota_fields[] = {
