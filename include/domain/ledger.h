@@ -284,6 +284,7 @@ struct ledger_pod {
     int64_t spared_ms;    /* for core: it is not evicted before */
     int64_t retry_ms;     /* for core: when its last retry is due; 0: there was none */
     uint32_t retries;     /* for core: of CORE_RETRIES */
+    uint32_t class;       /* of a pending pod: see requests_pend */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_member *member;   /* of its gang; NULL: in none */

@@ -13,12 +13,11 @@
 #include "domain/quantity.h"
 
 /* So many more pods, and members of gangs, are pending as this one is, or fewer. */
-static void count_pending(struct ledger *l, const struct ledger_pod *pod, int pods,
-                          int members)
+static void count_pending(struct ledger *l, struct ledger_pod *pod, int pods, int members)
 {
     l->n_pending += (size_t)pods;
     l->n_pending_members += (size_t)members;
-    requests_pend(&l->requests, pod->request, pod->priority, pods, members);
+    pod->class = requests_pend(&l->requests, pod->request, pod->priority, pods, members);
 }
 
 /* -- gangs -- */
@@ -370,8 +369,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         p->node->generation = ++l->generation;
     if (pod->object.n) {
         struct terms *old = p->terms;
-        p->terms =
-            pod->node.n && !l->settings.keep_terms ? NULL : terms_of_pod(pod->object);
+        p->terms = pod->node.n && !l->settings.keep_terms ? NULL : terms_new(pod->terms);
         l->pending_generation += !p->node && !terms_equal(old, p->terms);
         free(old);
     }

@@ -728,7 +728,7 @@ void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
 {
     if (!n->offered && node->state == NODE_UNKNOWN)
         return; /* pods can name nodes that do not exist */
-    if (n->own_terms && ledger_node_judge(node, n->terms)) {
+    if (n->own_terms && ledger_node_judge(node, n->terms) > TERMS_UNKNOWN) {
         n->excluded++;
         return;
     }
