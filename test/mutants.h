@@ -141,6 +141,8 @@
       "A pod in HAMi's words counts as one of nvidia.com/gpu when its node leaves the dialect.") \
     X(record_of_another_pod_counts, \
       "A record of a bind counts for every pod that has it, as a copy of another pod does.") \
+    X(record_lowers_limits, \
+      "A record of a bind that asks for less than the limits in HAMi's words counts.") \
     X(recreated_lease_is_the_old_one, \
       "A Lease that was deleted and recreated between two GETs counts as the previous one.") \
     X(release_before_get, \

@@ -278,6 +278,7 @@ struct ledger_pod {
     bool unseen : 1; /* created with nodeName, and its kubelet has reported nothing yet */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
+    struct quota_amounts quota; /* what it counts for in those of its namespace */
 
     uint64_t seen;        /* for core: the last list that had it */
     int64_t confirmed_ms; /* for core: when it was last known to exist */
@@ -514,9 +515,11 @@ static inline uint64_t ledger_all_cards(const struct ledger_node *node)
 /* The ResourceQuotas, for which the ledger counts what pods use by promises and reservations. The
  * caller adds and deletes the objects. */
 struct quotas *ledger_quotas(struct ledger *l);
-/* What shares count for in a quota, of a pod or a reservation. */
+/* What shares count for in a quota: of a pod, by the cards of its node now, or of a reservation, without
+ * the node. */
 struct quota_amounts ledger_quota_amounts(const struct request *request,
-                                          const struct ledger_share *shares, uint32_t n);
+                                          const struct ledger_share *shares, uint32_t n,
+                                          const struct ledger_node *node);
 
 /* Reading. */
 /* Does the node have an object of that kind? */

@@ -124,7 +124,11 @@ void promise_write(struct buf *out, const struct promise *promise,
  *   compute of a card is all of the card, as HAMi gives it to no other pod then. If the annotations
  *   cannot be read, all of each card of the node; if they do not count, what the limits ask for on each.
  * - In a dialect (rules->dialect): what nvidia.com/gpu is on other nodes, and `hami` with the record of
- *   the bind as above, or with what the limits ask for, which cannot be edited.
+ *   the bind as above, or without it with what the limits ask for. The record can be edited, and the
+ *   limits cannot, so the ledger counts the larger of it and of request_mib_of_limits on the card. The
+ *   defaults of HAMi can change, so an amount that no limit says is the record's alone. A percentage
+ *   of a card that has grown grows with it, which overcommits no card: all percentages of a card
+ *   together grow by no more than the card. Of one that has shrunk, the record counts.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 

@@ -100,6 +100,9 @@ struct request_part {
     uint8_t role; /* enum container_role */
     uint8_t
         percent; /* in a dialect: of what a card can promise, until request_settle; 0: MiB */
+    bool by_default; /* in a dialect: no limit says how much memory */
+    bool
+        alone; /* ... and it leaves its cards to no other pod, whatever the defaults are */
     int64_t
         amount; /* units of memory (of slots: MiB), or cards; in a dialect MiB of each card */
     struct span name; /* of the container; lives as long as the part */
@@ -236,6 +239,12 @@ static inline struct request request_of_any_card(const struct request *r)
 /* request_mib of one in a dialect that is not settled. */
 int64_t request_mib_of_parts(const struct request *r, int64_t total_mib,
                              int64_t kept_mib);
+/* What the limits of a bound pod in a dialect ask for of a card, without what defaults add, and at most
+ * all of it. 0: nothing, or another request. */
+int64_t request_mib_of_limits(const struct request *r, int64_t total_mib);
+/* What a container in a dialect has of a card. */
+int64_t request_part_mib(const struct request_part *part, int64_t total_mib,
+                         int64_t kept_mib);
 
 static inline bool request_is_unsettled(const struct request *r)
 {

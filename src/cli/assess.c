@@ -206,22 +206,26 @@ static void read_host(struct assess *a, json_t *o)
         session_at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
     const json_t *card = json_array_get(list, 0);
     struct scv scv = {.meta.name = name, .cards = cards};
+    const struct node_resources *c = &node.capacity;
     int64_t n = (int64_t)json_array_size(list)
                     ?: label_number(labels, NODE_CARDS)
-                    ?: bounded(node.capacity.devices);
+                    ?: bounded(c->cards > 0 ? c->cards : c->devices);
     n = n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
+    if (!a->config->unit_mib && session_counts_mib(c))
+        a->unit_mib = 1;
     for (int32_t i = 0; i < n; i++) {
         const json_t *own = json_array_get(list, (size_t)i);
         int64_t total = own ? bounded(session_number(own, "totalMemory"))
-                            : label_number(labels, NODE_MIB);
+                            : label_number(labels, NODE_MIB)
+                                  ?: c->cards > 0
+                                      ? bounded(c->mem / c->cards) * a->unit_mib
+                                      : 0;
         int64_t mib = bounded(total - session_number(own, "reservedMemory"));
         h->total_mib = total > h->total_mib ? total : h->total_mib;
         if (mib)
             cards[scv.n_cards++] = (struct scv_card){
                 .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
     }
-    if (!a->config->unit_mib && session_counts_mib(&node.capacity))
-        a->unit_mib = 1;
     node.mode = NODE_ANY;
     ledger_node_seen(a->ledger, &node, 1);
     ledger_scv_seen(a->ledger, &scv, 1);
@@ -419,13 +423,16 @@ static void place_all(struct assess *a)
                                 "reason", p->why ?: p->tied ?: json_string_value(p->asks),
                                 "asks", p->asks);
         json_object_set_new(a->pods, key.p, row);
-        if (!place(a, p))
+        if (!place(a, p) && p->host->ledger->largest_mib)
             count(a, p->host, "cardsNeeded", p->pod->request->cards);
     }
     for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
         int64_t held = h->alone + (int64_t)json_object_size(h->shared);
+        held = held < h->cards ? held : h->cards;
         if (held)
-            count(a, h, "cardsHeld", held < h->cards ? held : h->cards);
+            count(a, h, "cardsHeld", held);
+        if (held && !h->ledger->largest_mib) /* they stay as they are */
+            count(a, h, "cardsNeeded", held);
         for (uint32_t c = 0; c < h->ledger->n_cards; c++)
             count(a, h, "cardsNeeded", h->ledger->cards[c].pods > 0);
     }

@@ -299,7 +299,7 @@ static void read_members(const struct session *s, struct span ns, struct span na
 }
 
 /* Those of the pod's namespace, for the ledger, which knows what its pods use. */
-static void read_quotas(const struct session *s, struct span ns)
+static int read_quotas(const struct session *s, struct span ns, struct err *err)
 {
     const struct ledger *l = cluster_state_ledger(s->state);
     cleanup_buf struct buf path = {0};
@@ -308,7 +308,9 @@ static void read_quotas(const struct session *s, struct span ns)
     buf_adds(&path, "/api/v1/namespaces/");
     list_watch_escape(&path, ns);
     buf_adds(&path, "/resourcequotas");
-    json_auto_t *list = ledger_settings(l)->dialect ? session_get(s, path.p, NULL) : NULL;
+    if (!ledger_settings(l)->dialect)
+        return 0;
+    json_auto_t *list = session_get(s, path.p, err);
     json_array_foreach(json_object_get(list, "items"), i, item)
     {
         cleanup_free char *hard = json_dumps(session_at(item, "spec", "hard"), 0);
@@ -318,6 +320,7 @@ static void read_quotas(const struct session *s, struct span ns)
             .hard = span_of(hard)};
         quotas_seen(ledger_quotas((struct ledger *)l), &quota, 0);
     }
+    return list ? 0 : -1;
 }
 
 int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
@@ -326,7 +329,7 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
     cleanup_buf struct buf path = {0};
     cleanup_reply struct httpc_reply reply = {0};
     json_auto_t *pod = NULL;
-    struct err why = {0};
+    struct err why = {0}, quotas;
     struct explain_facts facts = {
         .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
     session_pod_path(&path, ns, name);
@@ -339,7 +342,7 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
     }
     json_auto_t *members = json_array();
     read_members(s, ns, name, members);
-    read_quotas(s, ns);
+    facts.no_quotas = read_quotas(s, ns, &quotas) ? quotas.msg : NULL;
     facts.members = members;
     session_write_outage(out, s, facts.view);
     return explain_pod(out, s->state, ns, name, &facts, err);

@@ -13,13 +13,14 @@
 
 /* What the snapshot does not have; borrowed. */
 struct explain_facts {
-    const json_t *object;  /* the Pod as the API server returns it, for its conditions; may
+    const json_t *object; /* the Pod as the API server returns it, for its conditions; may
                              be NULL */
     const json_t *members; /* array of pending Pods of its gang; may be NULL */
     const json_t *view;    /* the extender's view (session_view); NULL: none */
     uint32_t minimum;    /* of the pod's gang, by its PodGroup or Workload; 0: unknown */
     const char *invalid; /* why that cannot be read; NULL: it can */
-    int64_t now_s;       /* by the wall clock */
+    const char *no_quotas; /* why its namespace's quotas cannot be read; NULL: they can */
+    int64_t now_s;         /* by the wall clock */
     bool colors;
 };
 

@@ -481,6 +481,9 @@ static void add_verdict(struct explain_page *p)
         buf_adds(p->out, "The pod's own terms exclude every node that has cards.\n");
         return;
     }
+    if (p->facts->no_quotas && quota_counts(request_on(p->r, SCV_DIALECT_HAMI)))
+        table_line(p->out, "! namespace %.*s: quotas cannot be read: %s",
+                   SPAN_ARG(p->pod->ns), p->facts->no_quotas);
     if (p->fits) {
         buf_printf(p->out,
                    "The request fits on %zu node%s. kube-scheduler decides the rest: pod "

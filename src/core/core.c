@@ -400,8 +400,8 @@ int core_quota_check(const struct core *core, struct step_time now, struct span 
     if (core_quotas_ready(core, now, err))
         return -1;
     if (reserved)
-        own =
-            ledger_quota_amounts(reserved->request, reserved->shares, reserved->n_shares);
+        own = ledger_quota_amounts(reserved->request, reserved->shares,
+                                   reserved->n_shares, NULL);
     return quotas_allow(ledger_quotas(core->ledger), ns,
                         core_quota_amounts(r, node, cards), own, err ? &why : NULL)
                ? 0

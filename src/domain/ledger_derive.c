@@ -163,6 +163,14 @@ static int64_t unit_of(const struct ledger_pod *pod, const struct ledger_share *
                     : 0;
 }
 
+/* No record of a bind, which users can edit, is less than what the limits ask for. */
+static int64_t mib_by_limits(const struct request *r, const struct card *card,
+                             int64_t mib)
+{
+    int64_t least = request_mib_of_limits(r, card->total_mib);
+    return mib > least ? mib : least;
+}
+
 /* What the pod counts for on the card, of which `mib` are its part; 0 of a percentage: no bind has
  * recorded its part. Forged annotations of a
  * larger unit count for no more than the card. */
@@ -180,6 +188,7 @@ static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
     }
     if (request_is_unsettled(r) && !share) /* by the limits, which cannot be edited */
         return request_mib(r, card->total_mib, card->kind->kept_mib);
+    mib = share ? mib_by_limits(r, card, mib) : mib;
     if (!unit || unit == own)
         return mib;
     if (__builtin_mul_overflow(mib / own, unit, &mib))
@@ -199,7 +208,9 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     int64_t mib = -1;
     if (is_full(pod, card))
         return part_mib(pod, card, pod->n_shares ? pod->shares : NULL,
-                        r->cards * request_mib(r, card->total_mib, card->kind->kept_mib));
+                        r->cards * mib_by_limits(r, card,
+                                                 request_mib(r, card->total_mib,
+                                                             card->kind->kept_mib)));
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (ledger_share_card(pod->node, &pod->shares[i]) != card)
             continue;
@@ -316,10 +327,12 @@ uint64_t ledger_pod_used_cards(const struct ledger_node *node,
 
 /* Adds up the promises of a pod; own[i]: the part of card i's sample that belongs to
  * promises. */
-static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
+static void charge_pod(struct ledger *l, struct ledger_node *node, struct ledger_pod *pod,
+                       int64_t *own)
 {
     uint64_t named = find_shares(node, pod->shares, pod->n_shares),
              listed = ledger_listed_cards(node, pod);
+    ledger_pod_settle(l, pod);
     uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
     uint64_t used = ledger_pod_used_cards(node, pod);
     for (uint32_t i = 0; i < node->n_cards; i++) {
@@ -341,8 +354,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
 static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own)
 {
     for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        ledger_pod_settle(l, pod);
-        charge_pod(node, pod, own);
+        charge_pod(l, node, pod, own);
     }
     const struct ledger_node_facts *f = node->facts;
     ARRAY_EACH_ITEM(const struct departure, d, f->departures, f->n_departures)

@@ -407,29 +407,23 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     return p;
 }
 
-/* The placed pod. */
-static void quota_use(struct ledger *l, const struct ledger_pod *pod, int sign)
-{
-    quotas_use(&l->quotas, pod->ns,
-               ledger_quota_amounts(pod->request, pod->shares, pod->n_shares), sign);
-}
-
 void ledger_pod_settle(struct ledger *l, struct ledger_pod *pod)
 {
-    const struct request *here = request_here(pod);
-    if (pod->request == here)
+    struct quota_amounts before = pod->quota;
+    pod->request = request_here(pod);
+    pod->quota = pod->node ? ledger_quota_amounts(pod->request, pod->shares,
+                                                  pod->n_shares, pod->node)
+                           : (struct quota_amounts){0};
+    if (!memcmp(&before, &pod->quota, sizeof before))
         return;
-    quota_use(l, pod, -1);
-    pod->request = here;
-    quota_use(l, pod, 1);
+    quotas_use(&l->quotas, pod->ns, pod->quota, 1);
+    quotas_use(&l->quotas, pod->ns, before, -1);
 }
 
 void ledger_pod_set_request(struct ledger *l, struct ledger_pod *pod,
                             const struct request *request, const char *why_not)
 {
-    quota_use(l, pod, -1);
     set_request(l, pod, request, why_not);
-    quota_use(l, pod, 1);
     ledger_derive(l, pod->node);
 }
 
@@ -452,15 +446,13 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
     if (l->last_pending == pod)
         l->last_pending = pod->prev;
     list_remove_pod(node ? &node->pods : &l->pending, pod);
-    if (node) {
-        quota_use(l, pod, -1);
-    } else {
+    if (!node) {
         l->pending_generation++;
         count_pending(l, pod, -1, -(pod->member != NULL));
     }
     pod->node = NULL;
     pod->other_cards = 0;
-    pod->request = pod->asks;
+    ledger_pod_settle(l, pod);
     return node;
 }
 
@@ -501,7 +493,6 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     pod->node = node;
     pod->request = request_here(pod);
     list_push_pod(&node->pods, pod);
-    quota_use(l, pod, 1);
     nominate(l, pod, (struct span){0});
     if (old != node)
         refresh_after_removal(l, old);

@@ -176,7 +176,7 @@ static inline struct span ledger_put_string(struct span text, char **at)
 
 /* The cards of the node, whose kinds may end, no longer count; ledger_derive has to follow. */
 void ledger_forget_cards(struct ledger *l, struct ledger_node *node);
-/* Sets the request of a placed pod to what it asks for there. */
+/* Sets the request of the pod to what it asks for where it is, and counts that in the quotas. */
 void ledger_pod_settle(struct ledger *l, struct ledger_pod *pod);
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);

@@ -11,20 +11,25 @@
 /* A pod without a known card counts for what it asks for, and half of no card is nothing. That a card
  * is whole decides its compute, and not its memory. */
 struct quota_amounts ledger_quota_amounts(const struct request *r,
-                                          const struct ledger_share *shares, uint32_t n)
+                                          const struct ledger_share *shares, uint32_t n,
+                                          const struct ledger_node *node)
 {
-    int64_t mib = n ? 0 : r->mib_per_card * r->cards;
-    for (uint32_t i = 0; i < n; i++)
-        mib += r->kind == REQUEST_CARDS
-                   ? request_mib(r, shares[i].card_units ?: shares[i].mib, INT32_MAX)
-                   : shares[i].mib;
-    return quota_amounts(r, n ?: r->cards, mib);
+    int64_t sum = n ? 0 : r->mib_per_card * r->cards;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct card *card = node ? ledger_share_card(node, &shares[i]) : NULL;
+        int64_t size = card ? card->total_mib : shares[i].card_units ?: shares[i].mib,
+                mib = r->kind == REQUEST_CARDS ? request_mib(r, size, INT32_MAX)
+                                               : shares[i].mib,
+                least = card ? request_mib_of_limits(r, size) : 0;
+        sum += mib > least ? mib : least;
+    }
+    return quota_amounts(r, n ?: r->cards, sum);
 }
 
 static void quota_use(struct ledger *l, const struct ledger_reservation *r, int sign)
 {
     quotas_use(&l->quotas, r->ns,
-               ledger_quota_amounts(r->request, r->shares, r->n_shares), sign);
+               ledger_quota_amounts(r->request, r->shares, r->n_shares, NULL), sign);
 }
 
 static void reservation_free(struct ledger *l, struct ledger_reservation *r)

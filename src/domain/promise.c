@@ -336,27 +336,31 @@ void promise_write(struct buf *out, const struct promise *p,
 
 /* -- what a bound pod counts for -- */
 
-/* Of slots, the MiB of the record count, whatever the annotation asks for now, or what the allocation
- * has of a card if that is more: the record alone was edited. Without a record, all that the cards can
- * promise. */
+/* The MiB of the record, or what the allocation has of a card if that is more: the record alone was
+ * edited. */
+static int64_t recorded_mib(const struct promise *p)
+{
+    int64_t mib = p->card_mib > 0 ? p->card_mib : 0;
+    for (size_t i = 0; i < p->n && mib; i++)
+        mib = p->shares[i].units > mib ? p->shares[i].units : mib;
+    return mib;
+}
+
+/* Of slots the record counts, whatever the annotation asks for now. Without a record, all that the cards
+ * can promise. */
 static void settle_by_record(struct request *r, const struct promise *p, bool invalid)
 {
-    int64_t mib = p->card_mib;
-    for (size_t i = 0; i < p->n && mib > 0; i++)
-        mib = p->shares[i].units > mib ? p->shares[i].units : mib;
+    const int64_t mib = recorded_mib(p), card_mib = p->shares[0].card_units;
     if (invalid) {
         r->cards = (uint32_t)p->n;
         r->slots = (r->slots + r->cards - 1) / r->cards;
     }
-    /* It was bound, so what a container asks for beyond the card's promises is the driver's. */
-    const int64_t card_mib = p->shares[0].card_units,
-                  kept_mib = r->dialect ? INT32_MAX : 0;
-    int64_t now = request_mib(r, card_mib, kept_mib);
+    int64_t now = request_mib(r, card_mib, 0);
     if (MUTANT(memory_of_bound_trusted) && !invalid && !r->percent)
         return;
-    request_settle(r, mib > 0 ? mib : 0, card_mib);
-    r->percent = mib > 0 ? 0 : 100;
-    r->recorded = mib > 0 && mib != now;
+    request_settle(r, mib, card_mib);
+    r->percent = mib ? 0 : 100;
+    r->recorded = mib && mib != now;
 }
 
 /* Without shares, all of any card. */
@@ -380,20 +384,28 @@ static void take_over(const struct promise *p, struct request *r)
     }
 }
 
-/* In a dialect the record counts as well. New, in the arena. */
+/* In a dialect the record counts as well, and the parts stay what the limits ask for. New, in the
+ * arena. */
 static const struct request *recorded_in_dialect(const struct request *hami,
                                                  const struct promise *p, struct arena *a)
 {
     struct request *r = arena_alloc(a, sizeof *r);
+    /* It was bound, so what a container asks for beyond the card's promises is the driver's. */
+    int64_t mib = recorded_mib(p),
+            now = request_mib_of_parts(hami, p->shares[0].card_units, INT32_MAX);
+    bool whole = p->whole;
     *r = *hami;
-    r->dialect = SCV_DIALECT_HAMI;
-    r->kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
+    for (size_t i = 0; i < r->n_parts; i++)
+        whole |= r->parts[i].alone && !MUTANT(record_lowers_limits);
+    r->kind = whole ? REQUEST_CARDS : REQUEST_MEMORY;
     r->cards = (uint32_t)p->n;
-    r->slots = p->whole ? 0 : r->slots ?: 1;
-    if (p->whole)
-        request_settle(r, 0, p->shares[0].card_units);
-    else
-        settle_by_record(r, p, false);
+    r->slots = whole ? 0 : r->slots ?: 1;
+    r->percent = 0;
+    r->recorded = p->whole ? hami->kind != REQUEST_CARDS : whole || mib != now;
+    if (whole)
+        return r;
+    r->mib_per_card = mib;
+    r->units = mib * r->cards;
     return r;
 }
 
@@ -468,7 +480,10 @@ static bool agrees(const struct pod *pod, const struct promise *p,
     /* Of the containers that run concurrently: what the allocation has. */
     for (size_t i = 0; i < r->n_parts; i++)
         if (r->parts[i].role != CONTAINER_INIT)
-            running += r->parts[i].amount * (r->dialect ? r->cards : 1);
+            running += r->dialect ? r->cards * request_part_mib(&r->parts[i],
+                                                                p->shares[0].card_units,
+                                                                INT32_MAX)
+                                  : r->parts[i].amount;
     if (invalid || !r->n_parts)
         running = r->units;
     if (p->units >= 0 && p->units != r->units && p->units != running)
@@ -502,12 +517,17 @@ void promise_differences(struct buf *out, const struct pod *pod, const struct pr
     else
         buf_adds(out, "memory");
     buf_printf(out, " (%zu card%s)", p->n, p->n == 1 ? "" : "s");
-    if (r->recorded) {
-        buf_printf(out,
-                   ", but the %s now; the annotations count, because they record "
-                   "the bind",
-                   r->slots ? "annotation " KEY_MEMORY " asks for another amount"
-                            : "labels ask for less");
+    bool raised =
+        !r->dialect ||
+        (r->kind == REQUEST_CARDS
+             ? p->whole
+             : request_mib_of_limits(r, p->shares[0].card_units) <= r->mib_per_card);
+    if (r->recorded && raised) {
+        buf_printf(out, ", but %s; the annotations count, because they record the bind",
+                   r->dialect ? "its limits and HAMi's defaults ask for another amount"
+                   : r->slots ? "the annotation " KEY_MEMORY
+                                " asks for another amount now"
+                              : "the labels ask for less now");
     } else if (nothing) {
         buf_adds(out, ", but the pod asks for nothing; it counts for nothing");
     } else {

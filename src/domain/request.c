@@ -228,10 +228,10 @@ static int check_split(const struct pod *pod, const struct request *r,
     return 0;
 }
 
-/* What a container has of a card. The rest of the card is the driver's, so one that asks for more than
- * can be promised and has a card of that size has all of it. */
-static int64_t part_mib(const struct request_part *part, int64_t total_mib,
-                        int64_t kept_mib)
+/* The rest of the card is the driver's, so a container that asks for more than can be promised and has a
+ * card of that size has all of it. */
+int64_t request_part_mib(const struct request_part *part, int64_t total_mib,
+                         int64_t kept_mib)
 {
     if (part->percent)
         return total_mib * part->percent / 100;
@@ -240,12 +240,26 @@ static int64_t part_mib(const struct request_part *part, int64_t total_mib,
                : part->amount;
 }
 
-int64_t request_mib_of_parts(const struct request *r, int64_t total_mib, int64_t kept_mib)
+static int64_t sum_parts(const struct request *r, bool defaults, int64_t total_mib,
+                         int64_t kept_mib)
 {
     struct container_sum sum = {0};
     ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
-    container_sum_add(&sum, part->role, part_mib(part, total_mib, kept_mib));
+    if (defaults || !part->by_default)
+        container_sum_add(&sum, part->role, request_part_mib(part, total_mib, kept_mib));
     return sum.running > sum.peak ? sum.running : sum.peak;
+}
+
+int64_t request_mib_of_parts(const struct request *r, int64_t total_mib, int64_t kept_mib)
+{
+    return sum_parts(r, true, total_mib, kept_mib);
+}
+
+int64_t request_mib_of_limits(const struct request *r, int64_t total_mib)
+{
+    return r->dialect && !MUTANT(record_lowers_limits)
+               ? quantity_at_most(sum_parts(r, false, total_mib, 0), total_mib)
+               : 0;
 }
 
 void request_settle(struct request *r, int64_t mib, int64_t total_mib)
@@ -257,7 +271,7 @@ void request_settle(struct request *r, int64_t mib, int64_t total_mib)
     }
     ARRAY_EACH_ITEM(struct request_part, part, r->parts, r->n_parts)
     {
-        part->amount = r->dialect ? part_mib(part, total_mib, part->amount)
+        part->amount = r->dialect ? request_part_mib(part, total_mib, part->amount)
                                   : mib / r->slots * r->cards;
         part->percent = 0;
     }
@@ -576,6 +590,9 @@ static void add_parts(const struct dialect_pod *d, struct arena *a, struct reque
             .index = c->index,
             .role = (uint8_t)c->role,
             .percent = c->percent,
+            .by_default = c->by == DIALECT_CARDS,
+            .alone = (c->set[DIALECT_CORES] || c->limits[DIALECT_CORES].p) &&
+                     c->cores == REQUEST_CORE,
             .amount = MUTANT(slots_of_the_pod) ? c->mib / c->cards : c->mib,
             .name = c->name};
     }
@@ -743,7 +760,8 @@ bool request_equal(const struct request *a, const struct request *b)
         return false;
     for (size_t i = 0; i < x.n_parts; i++)
         if (of_x[i].role != of_y[i].role || of_x[i].percent != of_y[i].percent ||
-            of_x[i].amount != of_y[i].amount)
+            of_x[i].amount != of_y[i].amount ||
+            of_x[i].by_default != of_y[i].by_default || of_x[i].alone != of_y[i].alone)
             return false;
     return true;
 }

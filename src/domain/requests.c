@@ -41,9 +41,10 @@ static void write_key(struct buf *key, const struct request *r,
     buf_add_span(key, r->words);
     ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
     {
-        const int64_t of_part[KEY_PART_NUMBERS] = {part->index,
-                                                   part->role << 8 | part->percent,
-                                                   part->amount, (int64_t)part->name.n};
+        const int64_t of_part[KEY_PART_NUMBERS] = {
+            part->index,
+            part->alone << 17 | part->by_default << 16 | part->role << 8 | part->percent,
+            part->amount, (int64_t)part->name.n};
         buf_add(key, of_part, sizeof of_part);
         buf_add_span(key, part->name);
     }

@@ -517,7 +517,10 @@ static void write_pending_pod(struct pending *p, struct span uid, struct jwrite 
         jwrite_str_set(w, "request", buf_span(&request));
         answer = answer_for(p, pod, &is_new);
         core_quota_check(core, step_now(), pod->ns, uid, pod->request, NULL, 0, &quota);
-        jwrite_str_set(w, "quota", span_of(quota.msg));
+        jwrite_str_set(w, "quota",
+                       quota.code == ERR_UNAVAILABLE
+                           ? SPAN("not ready: resourcequotas are unknown") /* no age */
+                           : span_of(quota.msg));
     }
     if (pod->member && core_is_leader(core)) {
         cleanup_buf struct buf gang = {0};
@@ -602,10 +605,11 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
     const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
     const struct quotas *quotas = core_quotas(core);
-    buf_printf(out, "%llu %llu %llu %llu ", (unsigned long long)ledger_generation(l),
+    buf_printf(out, "%llu %llu %llu %llu %d ", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l),
                (unsigned long long)core_preempt_generation(core),
-               (unsigned long long)(quotas ? quotas->generation : 0));
+               (unsigned long long)(quotas ? quotas->generation : 0),
+               core_quotas_ready(core, step_now(), NULL));
     write_core(source, core, &(struct jwrite){.out = out});
     source->read_end(source->ctx);
 }

@@ -239,6 +239,37 @@ TEST(limits_have_the_unit_of_the_cluster)
     }
 }
 
+/* Nobody labels the node or writes its Scv: of such cards the capacity says how many and how large. */
+TEST(the_capacity_says_what_no_label_does)
+{
+    for (int mib = -1; mib < 2; mib++) {
+        add("{'kind':'Node','metadata':{'name':'n1'},'status':{'capacity':{%s}}}",
+            mib < 0 ? ""
+            : mib   ? "'aliyun.com/gpu-count':'2','aliyun.com/gpu-mem':'32768',"
+                      "'nvidia.com/gpu':'20'"
+                    : "'aliyun.com/gpu-count':'2','aliyun.com/gpu-mem':'32'");
+        for (int i = 0; i < 4; i++) {
+            char name[2] = {(char)('a' + i), '\0'};
+            add_pod(name, "n1",
+                    mib > 0 ? "'aliyun.com/gpu-mem':'8192'" : "'aliyun.com/gpu-mem':'8'",
+                    "");
+        }
+        cleanup_json json_t *j = result(0);
+        int64_t cards = mib < 0 ? 0 : 2; /* nobody knows */
+        ck_assert_int_eq(number(j, "pods"), 4);
+        ck_assert_int_eq(number(j, "cards"), cards);
+        ck_assert_int_eq(number(j, "cardsHeld"), cards);
+        ck_assert_int_eq(number(j, "cardsNeeded"), cards);
+        ck_assert(span_eq(of_pod(j, "a", "couldShare"), span_of(cards ? "yes" : "no")));
+    }
+    add("{'kind':'Node','metadata':{'name':'n1'},'status':{'capacity':{'nvidia.com/gpu':"
+        "'2'}}}");
+    add_pod("a", "n1", "'nvidia.com/gpu':'1'", "");
+    cleanup_json json_t *j = result(0);
+    ck_assert_int_eq(number(j, "cardsHeld"), 1);
+    ck_assert_int_eq(number(j, "cardsNeeded"), 1);
+}
+
 /* HAMi's and our annotations name the cards, so pods that share one hold one; and HAMi's limit. */
 TEST(cards_that_are_shared_today_count_once)
 {

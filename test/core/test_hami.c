@@ -264,6 +264,42 @@ TEST(a_pod_that_was_created_on_the_node_counts_when_the_kubelet_has_seen_it)
     }
 }
 
+/* A tenant can edit the record of a bind, and not the limits: it raises what the pod counts for. */
+TEST(the_record_of_a_bind_lowers_no_pod_below_its_limits)
+{
+    static const struct {
+        const char *spec, *record, *counted, *says;
+    } cases[] = {
+        {MEMORY_OF("8000"), "1", "8000/0/1",
+         "1 MiB on each card (1 card), but the pod asks for nvidia.com/gpumem 8000"},
+        {MEMORY_OF("8000"), "9000", "9000/0/1",
+         "9000 MiB on each card (1 card), but its limits and HAMi's defaults ask for "
+         "another amount; the annotations count"},
+        {MEMORY_OF("8000"), "whole", "16000/0/0!", "promise whole cards"},
+        {MEMORY_OF("16200"), "1", "16000/0/1", "which counts"},
+        {APP(C(GPU("1") ",'nvidia.com/gpumem-percentage':'50'")), "1", "8000/0/1",
+         "but the pod asks for nvidia.com/gpumem-percentage 50"},
+        {CARDS_OF("1"), "1", "16000/0/0!", "but the pod asks for nvidia.com/gpu 1"},
+        {APP(C(GPU("1") ",'nvidia.com/gpucores':'100'")), "1", "16000/0/0!", "counts"},
+        /* An amount by HAMi's defaults can have changed since. */
+        {APP(C(GPU("1") ",'nvidia.com/gpucores':'30'")), "4000", "4000/30/1",
+         "HAMi's defaults"},
+    };
+    array_items(c, cases) {
+        cleanup_free char *notes = xasprintf(
+            "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"%d\","
+            "\"gpushare/memory-unit\":\"1\",\"gpushare/card-memory\":\"%s a\","
+            "\"scheduler.framework.gpushare.allocation\":"
+            "\"{\\\"0\\\":{\\\"0\\\":1}}\"",
+            CARD_MIB, c->record);
+        start_without_slots();
+        see_bound("a", notes, c->spec);
+        ck_counted(0, c->counted);
+        ck_counted(1, "0/0/0");
+        ck_assert_contains(rig_ledger_pod("a")->differences ?: "", c->says);
+    }
+}
+
 /* -- reservations, gangs, layout preemption -- */
 
 static const char *reserve(const char *uid, const char *spec, const char *node)

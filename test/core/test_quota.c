@@ -480,6 +480,40 @@ TEST(a_pod_alone_on_its_cards_counts_for_its_memory)
     }
 }
 
+/* A tenant can edit the annotations of a bind, and not the limits. */
+TEST(edited_annotations_lower_no_use)
+{
+    static const char notes[] =
+        ",'annotations':{'" KEY_MEM_IDX "':'0','" KEY_MEM_DEV "':'1','" KEY_MEMORY_UNIT
+        "':'1','" KEY_CARD_MEMORY "':'%s','" KEY_ALLOCATION "':''}";
+    static const struct {
+        const char *memory, *record;
+        int mib;
+    } cases[] = {{"8000", "1 a", 8000},
+                 {"50%", "1 a", MIB / 2},
+                 {"100%", "1 a", MIB},
+                 {"100%", "whole a", MIB},
+                 {"8000", "9000 a", 9000}};
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+        cleanup_free char *meta = xasprintf(notes, cases[i / 2].record);
+        start(GPUMEM(32000));
+        struct pod a =
+            pod_of("default", "a", 1, cases[i / 2].memory, meta, "n1", "Running");
+        if (i % 2) { /* the cards are known later */
+            rig_cards("n1", 0, 0);
+            rig_see(a);
+            add_node("n1", 2);
+        } else {
+            rig_see(a);
+        }
+        ck_assert_int_eq(used()[0], cases[i / 2].mib);
+        rig_cards("n1", 2, MIB / 2);
+        rig_see(rig_json("{'metadata':{'namespace':'default','name':'pod-a','uid':'a'},"
+                         "'spec':{'nodeName':'n1'},'status':{'phase':'Failed'}}"));
+        ck_assert_int_eq(used()[0], 0);
+    }
+}
+
 /* nvidia.com/gpu alone is HAMi's only on its nodes. */
 TEST(devices_of_another_plugin_do_not_count)
 {

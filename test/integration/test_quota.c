@@ -155,7 +155,12 @@ TEST(explain_and_inspect_say_what_is_used)
     sim_fault(&sim,
               "{\"resource\":\"resourcequotas\",\"action\":\"answer\",\"status\":403}");
     add_pod("f", 1, 3001);
-    ck_assert_contains(inspect(ARGV("explain", "f")), "The request fits on 1 node.");
+    add_pod_of("g", "'aliyun.com/gpu-mem':'1'");
+    said = inspect(ARGV("explain", "f"));
+    ck_assert_contains(said, "! namespace default: quotas cannot be read: ");
+    ck_assert_contains(said, "403");
+    ck_assert_contains(said, "The request fits on 1 node.");
+    ck_assert_lacks(inspect(ARGV("explain", "g")), "quotas cannot be read");
 }
 
 /* A cluster where the extender may not read quotas: /readyz stays 200, so other pods are placed. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/jwrite.h"
+#include "core/rig.h"
+#include "domain/dialect.h"
 #include "domain/objects.h"
 #include "lib/program.h"
 #include "view/inspect.h"
@@ -32,12 +34,12 @@ static void stop(void)
 static void reserve(const char *name, int card, uint8_t core)
 {
     struct ledger_share share = {.card = card, .mib = 10};
-    const struct request r = {
+    const struct request asked = {
         .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 10, .core = core};
     const struct ledger_reservation one = {.uid = span_of(name),
                                            .ns = SPAN("default"),
                                            .name = span_of(name),
-                                           .request = &r,
+                                           .request = &asked,
                                            .shares = &share,
                                            .n_shares = 1};
     ledger_reserve(ledger, &one, SPAN("n1"));
@@ -46,14 +48,14 @@ static void reserve(const char *name, int card, uint8_t core)
 static void place(const char *uid, int card, uint8_t core)
 {
     struct pod pod = object_pod_mem(&arena, uid, 1);
-    const struct request r = {.kind = REQUEST_MEMORY,
-                              .cards = 1,
-                              .units = 20,
-                              .mib_per_card = 20,
-                              .core = core};
+    const struct request asked = {.kind = REQUEST_MEMORY,
+                                  .cards = 1,
+                                  .units = 20,
+                                  .mib_per_card = 20,
+                                  .core = core};
     const struct ledger_share share = {.card = card, .mib = 20};
-    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), SPAN("n1"), &share,
-                     1);
+    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &asked, NULL), SPAN("n1"),
+                     &share, 1);
 }
 
 static char *shown(void)
@@ -103,4 +105,44 @@ TEST(what_connects_cards_is_a_row_of_words)
     ck_assert_lacks(unknown, "links");
     ck_assert_lacks(unknown, "numaNode");
     stop();
+}
+
+static const struct core *borrow(void *ctx)
+{
+    (void)ctx;
+    return r.core;
+}
+
+static void give_back(void *ctx)
+{
+    (void)ctx;
+}
+
+/* The text is rendered again when its state changes, so it has no age. */
+TEST(quotas_are_unknown_or_not)
+{
+    static const struct view_source source = {.read = borrow, .read_end = give_back};
+    const char *states[2], *texts[2];
+    for (int fresh = 0; fresh < 2; fresh++) {
+        cleanup_buf struct buf state = {0}, text = {0};
+        rig_new(
+            (struct core_settings){.quotas = true, .ledger = {.dialect = &dialect_hami}});
+        rig_lead();
+        rig_list_end(CORE_QUOTAS);
+        rig_see(rig_json("{'metadata':{'namespace':'d','name':'a','uid':'a'},'spec':{"
+                         "'containers':[{'name':'c','resources':{'limits':{"
+                         "'nvidia.com/gpu':'1','nvidia.com/gpumem':'1'}}}]}}"));
+        r.now = step_now(); /* the view's time; the rig's is another */
+        for (int kind = 0; kind < CORE_KINDS; kind++)
+            rig_progress(kind);
+        if (fresh)
+            rig_progress(CORE_QUOTAS);
+        view_inspect_state(&source, &state);
+        view_inspect_write_cluster(&source, &text);
+        states[fresh] = lib_fmt("%s", state.p);
+        texts[fresh] = lib_fmt("%s", text.p);
+    }
+    ck_assert_str_ne(states[0], states[1]);
+    ck_assert_contains(texts[0], "\"quota\":\"not ready: resourcequotas are unknown\"");
+    ck_assert_lacks(texts[1], "\"quota\"");
 }
