@@ -502,7 +502,7 @@ TEST(edited_annotations_lower_no_use)
         if (i % 2) { /* the cards are known later */
             rig_cards("n1", 0, 0);
             rig_see(a);
-            add_node("n1", 2);
+            add_node("n1", 2, "Tesla T4");
         } else {
             rig_see(a);
         }
