@@ -270,10 +270,10 @@ static void compare_amount(struct world *w, const struct replica *r,
         violated(w,
                  "r%d counts %lld MiB of one card for pod %s, whose labels request %lld",
                  r->id, (long long)most, p->uid, (long long)p->ask.mib * p->ask.cards);
-    if (p->ask.in_words && !p->foreign && p->raw_hami > 1 && most > 0 &&
-        most < p->raw_hami && most < smallest)
+    int64_t least = p->ask.whole || p->raw_hami > smallest ? smallest : p->raw_hami;
+    if (p->ask.in_words && !p->foreign && most > 0 && most < least)
         violated(w, "r%d counts %lld MiB of one card for pod %s, whose limits say %lld",
-                 r->id, (long long)most, p->uid, (long long)p->raw_hami);
+                 r->id, (long long)most, p->uid, (long long)least);
     if (!p->raw_mem || p->raw_cards || p->devices)
         return;
     if (most > p->raw_mem * 1024)
