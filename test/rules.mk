@@ -140,7 +140,7 @@ MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMA
 
 # NODE="plugins" selects among them, NODE=short what CI runs. managed takes four minutes; CI runs one
 # of its tests.
-NODE_SHORT  := node driver_limit
+NODE_SHORT  := node driver_limit hami
 NODE_SUITES := $(if $(NODE),$(patsubst %,$(B)/$(NODE_DIR)/test_%,$(patsubst short,$(NODE_SHORT),$(NODE))),$(filter-out %/test_managed %/test_kubeadm,\
                  $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar

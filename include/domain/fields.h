@@ -23,6 +23,7 @@ enum field_type {
     FIELD_META,     /* struct object_meta, without labels and annotations; not written */
     FIELD_OBJECT,   /* a struct with a table of its own; not written */
     FIELD_LIST,     /* `read` reads each item; `write` all */
+    FIELD_RAW,      /* struct span: the value as JSON, borrowed; not written */
     FIELD_OTHER,    /* `read` and `write` */
 };
 

@@ -275,6 +275,7 @@ struct ledger_pod {
     bool
         unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
     bool final : 1;      /* bound, and the shares are its promise */
+    bool unseen : 1; /* created with nodeName, and its kubelet has reported nothing yet */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
     struct quota_amounts quota; /* what it counts for in those of its namespace */
@@ -284,6 +285,7 @@ struct ledger_pod {
     int64_t spared_ms;    /* for core: it is not evicted before */
     int64_t retry_ms;     /* for core: when its last retry is due; 0: there was none */
     uint32_t retries;     /* for core: of CORE_RETRIES */
+    uint32_t class;       /* of a pending pod: see requests_pend */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_member *member;   /* of its gang; NULL: in none */

@@ -26,7 +26,7 @@ struct node_resources {
 
 struct node {
     struct object_meta meta;
-    struct span object; /* its JSON */
+    struct span terms[TERMS_TEXTS];
     enum node_mode mode;
     struct node_resources capacity, allocatable;
     struct resources room; /* allocatable of cpu, memory and pods; 0: not stated */

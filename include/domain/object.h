@@ -16,6 +16,7 @@
 
 struct object_meta {
     struct span ns, name, uid, version; /* version: resourceVersion, opaque */
+    struct span labels;                 /* JSON, borrowed; {NULL, 0}: absent */
     int64_t created_s;                  /* creationTimestamp, since 1970; 0: absent */
     bool deleting;                      /* has a deletionTimestamp */
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "domain/object.h"
+#include "domain/terms.h"
 
 /*
  * CPU, memory and pod slots: what pods request of a node, and what a node offers to them.
@@ -102,7 +103,8 @@ struct pod_gang {
 
 struct pod {
     struct object_meta meta;
-    struct span object;         /* its JSON */
+    struct span object; /* its JSON */
+    struct span terms[TERMS_TEXTS];
     struct span node;           /* spec.nodeName; empty: not bound */
     struct span nominated_node; /* status.nominatedNodeName */
     struct span scheduler;      /* spec.schedulerName */

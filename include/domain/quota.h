@@ -77,7 +77,7 @@ void quotas_sweep(struct quotas *q, uint64_t list);
 /* So much more is used, or less with `sign` -1. */
 void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, int sign);
 /* May a pod of the namespace use so much more, if what it has already (`own`) is counted? False:
- * appends the reason, in the words of Kubernetes. Only resources that it asks for count, so a pod
+ * appends the reason, in the words of Kubernetes, unless `why` is NULL. Only resources that it asks for count, so a pod
  * can start where another resource is used up. */
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
                   struct quota_amounts own, struct buf *why);

@@ -34,10 +34,11 @@ enum {
 };
 
 struct request_class {
-    uint64_t id; /* never reused; the position in the array changes */
+    uint64_t id; /* never reused, as the position in the array is */
     int32_t priority;
+    bool due;                      /* for core: kube-scheduler is to retry the pods */
     const struct request *request; /* without parts */
-    size_t pods, members;          /* members: those in a gang */
+    size_t pods, members; /* none: the position is free. members: those in a gang */
 };
 
 struct request_shape {
@@ -75,10 +76,10 @@ void requests_release(struct requests *all, const struct request *taken);
 /* With which it was taken. */
 const struct resources *requests_resources(const struct request *taken);
 
-/* So many more pods, and members of gangs, are pending with the request, or fewer. Those without
- * GPU are in no class. */
-void requests_pend(struct requests *all, const struct request *request, int32_t priority,
-                   int pods, int members);
+/* So many more pods, and members of gangs, are pending with the request, or fewer. Returns the
+ * position of their class. Those without GPU are in no class: UINT32_MAX. */
+uint32_t requests_pend(struct requests *all, const struct request *request,
+                       int32_t priority, int pods, int members);
 
 /* Counts a new pod in the mix. `cpu_milli`: its CPU request, or 0. */
 void requests_weigh(struct requests *all, const struct request *request,

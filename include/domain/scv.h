@@ -147,11 +147,10 @@ struct scv {
     bool
         links_unordered; /* cardList is not by rising id, so the rows are of other cards */
     bool has_update_time;
-    int64_t update_time; /* seconds since 1970: when the values were read */
-    struct scv_held
-        *held; /* scv_read: only what is held through nvidia.com/... of other plugins */
+    int64_t update_time;   /* seconds since 1970: when the values were read */
+    struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */
     size_t n_held;
-    /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
+    /* scv_read: the first SCV_MAX_HELD, in a dialect with nvidia.com/gpu; scv_read_all: none */
     struct scv_assignment *assignments;
     size_t n_assignments;
     struct scv_pod_use *uses; /* of podList and processList; the first SCV_MAX_HELD */

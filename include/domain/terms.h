@@ -12,16 +12,26 @@
  * writes them.
  */
 
-/* The labels and taints of a node, or the terms of a pod, in one block. NULL: none. */
+/* The labels and taints of a node, or the terms of a pod, in one block. NULL: none. Users write
+ * them: of too many none is kept, so that it costs little to read and to judge them. */
 struct terms;
 
-/* Of a valid object, as JSON. New; free() releases it. */
-struct terms *terms_of_node(struct span object);
-struct terms *terms_of_pod(struct span object);
+/* Their JSON in a valid object; {NULL, 0}: absent. */
+enum {
+    TERMS_OF_LABELS,
+    TERMS_OF_TAINTS,
+    TERMS_OF_SELECTOR, /* of a pod, as the following */
+    TERMS_OF_TOLERATIONS,
+    TERMS_OF_REQUIRED, /* node affinity */
+    TERMS_TEXTS
+};
+/* New; free() releases it. */
+struct terms *terms_new(const struct span texts[TERMS_TEXTS]);
 size_t terms_size(const struct terms *t);
 bool terms_equal(const struct terms *a, const struct terms *b);
 
-enum terms_verdict { TERMS_ALLOW, TERMS_SELECTOR, TERMS_TAINTS };
+/* UNKNOWN: those of the pod or the node are too many. */
+enum terms_verdict { TERMS_ALLOW, TERMS_UNKNOWN, TERMS_SELECTOR, TERMS_TAINTS };
 /* Which of the pod's terms exclude the node? The taint of cordoned nodes does not count. */
 enum terms_verdict terms_judge(const struct terms *pod, const struct terms *node,
                                struct span node_name);

@@ -166,10 +166,13 @@ static inline bool select_card_suits(const struct card *card,
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);
-/* Has the node the dialect of the request, which is valid there? `request`: of request_on. */
+/* Has the node the dialect of the request, which is valid there, or no other meaning of nvidia.com/gpu?
+ * `request`: of request_on. */
 static inline bool select_dialect_allows(const struct ledger_node *node,
                                          const struct request *request)
 {
+    if (request->kind == REQUEST_DEVICES)
+        return node->dialect <= SCV_DIALECT_HAMI;
     return !request->dialect ||
            (request->dialect == node->dialect && request->kind != REQUEST_NONE);
 }

@@ -403,7 +403,7 @@ int core_quota_check(const struct core *core, struct step_time now, struct span 
         own = ledger_quota_amounts(reserved->request, reserved->shares,
                                    reserved->n_shares, NULL);
     return quotas_allow(ledger_quotas(core->ledger), ns,
-                        core_quota_amounts(r, node, cards), own, &why)
+                        core_quota_amounts(r, node, cards), own, err ? &why : NULL)
                ? 0
                : err_set(err, ERR_CONFLICT, "%s", why.p);
 }

@@ -367,6 +367,10 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
  * with them. The times of the ConfigMap and of the pod are the API server's, which nobody can
  * write, all replicas read the same, and a restart changes neither. Without the ConfigMap, or a
  * time, they are a promise.
+ *
+ * A pod that is known keeps what it counts for until it ends or the process restarts: those that were
+ * seen before the ConfigMap was created were bound before, and what was bound later counts rather too
+ * much when it is deleted, by its limits on every card.
  */
 static void takeover_seen(struct step *s, const struct object_meta *map, bool deleted)
 {

@@ -41,9 +41,10 @@ enum {
     RETRY_MS = 2000,
     RETRY_FIRST_MS = 250, /* doubled at each retry for the pod */
     RETRY_LAST_MS = 8000,
-    CLASSES_AT_ONCE = 256, /* bounds the time of a step */
-    BEGIN_NODES = 8,       /* for each class, and as many cordoned ones */
-    STRIDE = 7919,         /* a prime number */
+    CLASSES_AT_ONCE = 256, /* these bound the time of a step */
+    CHECKS_AT_ONCE = 1 << 16,
+    BEGIN_NODES = 8,    /* for each class, and as many cordoned ones */
+    STRIDE = 7919,      /* a prime number */
     NOMINATED_MAX = 64, /* pods that are nominated to a node, of which each is judged */
 };
 
@@ -73,7 +74,7 @@ static int64_t room_for_class(const struct ledger_node *node,
 {
     const struct select_pod pod = {class->request, class->priority, {0}, NULL};
     size_t pods = class->pods;
-    for (const struct ledger_nomination *m = node ? node->nominated : NULL; m;
+    for (const struct ledger_nomination *m = node && pods ? node->nominated : NULL; m;
          m = m->next)
         pods -= m->pod->priority == class->priority &&
                 request_equal(m->pod->request, class->request);
@@ -112,8 +113,7 @@ struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
     return fits;
 }
 
-/* Had the class, or the nominated pod, less room before the change? A removed class is replaced
- * in the array by the last one, so only few change their position. What did not exist has just
+/* Had the class, or the nominated pod, less room before the change? What did not exist has just
  * become pending or nominated: kube-scheduler has yet to try it, or knows that its bind
  * failed. */
 static bool had_less(const struct wakeup_fits *before, size_t i, uint64_t class,
@@ -215,8 +215,8 @@ static bool may_fit_any(const struct core *core, struct span node_name)
                     fits_any(core, node, NULL, false));
 }
 
-/* Marks nodes for the classes [from, to), cordoned ones apart. */
-static void begin_classes(struct core *core, size_t from, size_t to)
+/* Marks nodes for these classes, cordoned ones apart. */
+static void begin_classes(struct core *core, const size_t *due_classes, size_t n_due)
 {
     const struct request_class *classes = ledger_requests(core->ledger)->classes;
     uint8_t marked[2][CLASSES_AT_ONCE] = {0};
@@ -226,9 +226,11 @@ static void begin_classes(struct core *core, size_t from, size_t to)
         uint32_t slot = (uint32_t)((uint64_t)k * stride % slots);
         const struct ledger_node *node = ledger_node_at(core->ledger, slot);
         bool due = false;
-        for (size_t i = from; node && i < to; i++) {
-            uint8_t *n = &marked[node->cordoned][i - from];
-            int64_t room = *n < BEGIN_NODES ? room_for_class(node, &classes[i]) : NO_ROOM;
+        for (size_t i = 0; node && i < n_due; i++) {
+            uint8_t *n = &marked[node->cordoned][i];
+            int64_t room = *n < BEGIN_NODES
+                               ? room_for_class(node, &classes[due_classes[i]])
+                               : NO_ROOM;
             if (room == NO_ROOM || room == NO_POD)
                 continue;
             ++*n;
@@ -242,63 +244,82 @@ static void begin_classes(struct core *core, size_t from, size_t to)
     }
 }
 
+/* The class of the pod is due, if it has one. */
+static void pod_is_due(struct core *core, const struct ledger_pod *pod)
+{
+    const struct requests *all = ledger_requests(core->ledger);
+    if (pod->class >= all->n_classes)
+        return;
+    all->classes[pod->class].due = true;
+    core->wakeup_classes = all->n_classes;
+}
+
 void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
 {
-    struct core *core = s->core;
-    const struct requests *all = ledger_requests(core->ledger);
-    for (size_t i = 0; core->wakeups_begun && i < all->n_classes; i++) {
-        bool asks = false;
-        for (const struct ledger_member *m = gang ? gang->members : NULL; m && !asks;
-             m = m->next)
-            asks =
-                !m->pod->node && request_equal(m->pod->request, all->classes[i].request);
-        if (asks)
-            begin_classes(core, i, i + 1);
-    }
+    for (const struct ledger_member *m = gang ? gang->members : NULL;
+         m && s->core->wakeups_begun; m = m->next)
+        if (!m->pod->node)
+            pod_is_due(s->core, m->pod);
+}
+
+static int64_t quotas_due(const struct core *core)
+{
+    return core->wakeups_begun && !core->wakeup_classes &&
+                   ledger_quotas(core->ledger)->freed
+               ? core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS
+               : INT64_MAX;
 }
 
 /* Pods that their quotas allow: kube-scheduler does not know when these have something left. */
 static void wake_for_quotas(struct step *s)
 {
     struct core *core = s->core;
-    struct quotas *quotas = ledger_quotas(core->ledger);
     const struct requests *all = ledger_requests(core->ledger);
-    const size_t n = all->n_classes;
-    bool *due = arena_zalloc(&core->scratch, n * sizeof *due);
-    if (!quotas->freed ||
-        s->now.mono_ms < core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS)
+    const struct ledger_pod *no = NULL; /* not allowed, as many after it */
+    if (s->now.mono_ms < quotas_due(core))
         return;
-    quotas->freed = false;
+    ledger_quotas(core->ledger)->freed = false;
     core->quotas_woken_ms = s->now.mono_ms;
     for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
-         pod = pod->next)
-        for (size_t i = 0;
-             i < n && quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)); i++)
-            due[i] |= request_equal(pod->request, all->classes[i].request) &&
-                      !core_quota_check(core, s->now, pod->ns, pod->uid, pod->request,
-                                        NULL, 0, NULL);
-    for (size_t i = 0; i < n && core->wakeups_begun; i++)
-        if (due[i])
-            begin_classes(core, i, i + 1);
+         pod = pod->next) {
+        if (pod->class >= all->n_classes || all->classes[pod->class].due ||
+            (no && no->class == pod->class && span_eq(no->ns, pod->ns)) ||
+            !quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)))
+            continue;
+        if (core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,
+                             NULL))
+            no = pod;
+        else
+            pod_is_due(core, pod);
+    }
 }
 
-/* Of many classes, the last ones come first: a class that replaces a removed one comes from
- * the end. */
+/* Looks at few of the classes that are due. */
 static void begin(struct step *s)
 {
     struct core *core = s->core;
-    size_t n = ledger_requests(core->ledger)->n_classes;
+    const struct requests *all = ledger_requests(core->ledger);
+    size_t due[CLASSES_AT_ONCE], n = 0;
     if (!core->wakeups_begun) {
         if (core_may_bind(core, s->now, NULL))
             return;
         core->wakeups_begun = true;
-        core->wakeup_classes = n;
+        core->wakeup_classes = all->n_classes;
+        ledger_quotas(core->ledger)->freed = false;
+        for (size_t i = 0; i < all->n_classes; i++)
+            all->classes[i].due = true;
     }
-    size_t to = core->wakeup_classes < n ? core->wakeup_classes : n;
-    size_t from = to > CLASSES_AT_ONCE ? to - CLASSES_AT_ONCE : 0;
-    if (from < to)
-        begin_classes(core, from, to);
-    core->wakeup_classes = from;
+    if (core->wakeup_classes > all->n_classes)
+        core->wakeup_classes = all->n_classes;
+    while (core->wakeup_classes && n < CLASSES_AT_ONCE &&
+           n * ledger_node_slots(core->ledger) < CHECKS_AT_ONCE) {
+        struct request_class *class = &all->classes[--core->wakeup_classes];
+        if (class->due && class->pods)
+            due[n++] = core->wakeup_classes;
+        class->due = false;
+    }
+    if (n)
+        begin_classes(core, due, n);
 }
 
 void core_wakeup_rejected(struct step *s)
@@ -348,8 +369,8 @@ static void send_wakeup(struct step *s, struct wakeup *wakeup)
 void core_wakeup_tick(struct step *s)
 {
     struct core *core = s->core;
-    begin(s);
     wake_for_quotas(s);
+    begin(s);
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         if (wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
@@ -392,9 +413,8 @@ bool core_wakeup_answered(struct step *s)
 
 int64_t core_wakeup_due(const struct core *core)
 {
-    int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
-    if (ledger_quotas(core->ledger)->freed)
-        step_due(&due, core->quotas_woken_ms + CORE_WAKEUP_INTERVAL_MS);
+    int64_t due =
+        core->wakeups_begun && core->wakeup_classes ? INT64_MIN : quotas_due(core);
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
     {
         int64_t at = wakeup->due     ? INT64_MIN

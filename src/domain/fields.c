@@ -58,6 +58,9 @@ static void read_field(struct field_reader *r, const struct field *f, char *obje
         while (jread_item(j))
             f->read(r, f, at);
         break;
+    case FIELD_RAW:
+        jread_raw(j, at);
+        break;
     case FIELD_OTHER:
         f->read(r, f, at);
         break;

@@ -231,7 +231,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
                 (struct span){xmemdup0(node->cordon.p, node->cordon.n), node->cordon.n};
         }
         free(f->terms);
-        f->terms = terms_of_node(node->object);
+        f->terms = terms_new(node->terms);
         f->capacity = node->capacity;
         f->allocatable = node->allocatable;
         f->memory = node->room.memory;

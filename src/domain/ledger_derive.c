@@ -75,6 +75,7 @@ static void cards_from_scv(struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     resize_cards(node, f->n_scv_cards);
+    ledger_facts_sum_up_held(node);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct ledger_scv_card *from = &f->scv_cards[i];
         bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
@@ -294,6 +295,10 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
         return 0;
     if (pod->request->by_label && !named && !MUTANT(labeled_cardless_everywhere))
         return 0;
+    /* Without the record of a Binding the device plugin refuses it: nobody can block cards with it. */
+    if (pod->unseen && !pod->n_shares && pod->request->dialect &&
+        node->dialect == SCV_DIALECT_HAMI)
+        return listed;
     if (!names_unknown_card(pod) &&
         (named || names_missing_card(pod) || (listed && pod->running)))
         return memory && named & ~listed && !MUTANT(part_of_fewer_cards)
@@ -597,8 +602,9 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
     /* Of a node that was ours, the meaning is unknown without the Scv; others are NVIDIA's. */
     bool ours = f->has[LEDGER_LEASE] || f->capacity.mem > 0 || f->capacity.slots > 0;
-    node->dialect =
-        node->state == NODE_SCV_MISSING && ours ? SCV_DIALECT_OTHER : f->dialect;
+    node->dialect = node->state == NODE_SCV_MISSING && ours && l->settings.dialect
+                        ? SCV_DIALECT_OTHER
+                        : f->dialect;
     node->links = f->links;
     node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {

@@ -13,12 +13,11 @@
 #include "domain/quantity.h"
 
 /* So many more pods, and members of gangs, are pending as this one is, or fewer. */
-static void count_pending(struct ledger *l, const struct ledger_pod *pod, int pods,
-                          int members)
+static void count_pending(struct ledger *l, struct ledger_pod *pod, int pods, int members)
 {
     l->n_pending += (size_t)pods;
     l->n_pending_members += (size_t)members;
-    requests_pend(&l->requests, pod->request, pod->priority, pods, members);
+    pod->class = requests_pend(&l->requests, pod->request, pod->priority, pods, members);
 }
 
 /* -- gangs -- */
@@ -370,8 +369,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         p->node->generation = ++l->generation;
     if (pod->object.n) {
         struct terms *old = p->terms;
-        p->terms =
-            pod->node.n && !l->settings.keep_terms ? NULL : terms_of_pod(pod->object);
+        p->terms = pod->node.n && !l->settings.keep_terms ? NULL : terms_new(pod->terms);
         l->pending_generation += !p->node && !terms_equal(old, p->terms);
         free(old);
     }
@@ -380,12 +378,15 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
     p->gated = pod->gated;
+    bool seen = pod->bound_s || pod->phase != POD_PENDING || pod->mirror;
+    bool admitted = p->unseen && seen;
+    p->unseen = pod->node.n && !seen && (!p->node || p->unseen);
     p->scheduler = ledger_scheduler(pod->scheduler);
-    if (!resources_equal(requests_resources(p->asks), &pod->requests)) {
+    bool resized = !resources_equal(requests_resources(p->asks), &pod->requests);
+    if (resized)
         share_request(l, p, p->asks, &pod->requests);
-        if (p->node)
-            ledger_derive(l, p->node);
-    }
+    if (p->node && (resized || admitted))
+        ledger_derive(l, p->node);
     gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(l, p, pod, request, why_not);

@@ -192,6 +192,8 @@ void ledger_facts_drop_scv(struct ledger *l, struct ledger_node *node);
 const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
                                                       const struct ledger_pod *pod,
                                                       size_t *n);
+/* Sums up which cards containers hold, beside promises. */
+void ledger_facts_sum_up_held(const struct ledger_node *node);
 /* The pod leaves the node: what the sample shows of it, and its assignments. */
 void ledger_facts_depart(struct ledger_node *node, const struct ledger_pod *pod);
 /* The measured use of each card. Promises are charged to the cards already. */

@@ -357,22 +357,33 @@ static void find_duplicates(struct ledger_node_facts *f)
                 f->duplicates |= UINT64_C(1) << i | UINT64_C(1) << k;
 }
 
+static bool is_of(const struct scv_held *held, struct span ns, struct span name)
+{
+    return span_eq(held->pod, name) && span_eq(held->ns, ns);
+}
+
+/* In a dialect: of a pod whose promise counts, as of one that its system has bound. */
+static bool is_promised(const struct ledger_node *node, const struct scv_held *held)
+{
+    const struct ledger_pod *pod =
+        node->facts->dialect == SCV_DIALECT_NONE ? NULL : node->pods;
+    while (pod && !(pod->n_shares && request_on(pod->asks, SCV_DIALECT_HAMI)->dialect &&
+                    is_of(held, pod->ns, pod->name)))
+        pod = pod->next;
+    return pod;
+}
+
 uint64_t ledger_held_cards(const struct ledger_node *node, const struct scv_held *held)
 {
     const struct ledger_node_facts *f = node->facts;
     uint64_t bits = 0;
-    if (held->ended || !scv_is_nvidia_resource(held->resource))
+    if (held->ended || !scv_is_nvidia_resource(held->resource) || is_promised(node, held))
         return 0;
     for (size_t k = 0; k < held->n_uuids; k++)
         for (size_t c = 0; c < f->n_scv_cards && held->uuids[k].n; c++)
             if (span_eq(held->uuids[k], f->scv_cards[c].uuid))
                 bits |= UINT64_C(1) << c;
     return bits;
-}
-
-static bool is_of(const struct scv_held *held, struct span ns, struct span name)
-{
-    return span_eq(held->pod, name) && span_eq(held->ns, ns);
 }
 
 const struct scv_held *ledger_unknown_holder(const struct ledger_node *node, size_t *at)
@@ -391,7 +402,7 @@ const struct scv_held *ledger_unknown_holder(const struct ledger_node *node, siz
     return NULL;
 }
 
-static void sum_up_held(const struct ledger_node *node)
+void ledger_facts_sum_up_held(const struct ledger_node *node)
 {
     struct ledger_node_facts *f = node->facts;
     f->held = 0;
@@ -416,10 +427,8 @@ static void set_ended(struct ledger *l, struct span name, struct span ns, struct
         held->ended = ended ? uid : 0;
         changed = true;
     }
-    if (!changed)
-        return;
-    sum_up_held(node);
-    ledger_derive(l, node);
+    if (changed)
+        ledger_derive(l, node);
 }
 
 void ledger_pod_ended(struct ledger *l, struct span node, struct span ns,
@@ -452,6 +461,14 @@ static void keep_ended(struct ledger_node_facts *f, const struct scv_held *old, 
                 f->holders[k].ended = old[i].ended;
 }
 
+/* Not our device plugin, which serves nvidia.com/gpu in HAMi's dialect? */
+static bool is_of_other_plugin(const struct ledger_node_facts *f,
+                               const struct scv_held *held)
+{
+    return f->dialect != SCV_DIALECT_HAMI ||
+           !span_eq(held->resource, SPAN(KEY_NVIDIA_GPU));
+}
+
 static void copy_holders(const struct ledger_node *node, const struct scv *scv)
 {
     struct ledger_node_facts *f = node->facts;
@@ -460,18 +477,20 @@ static void copy_holders(const struct ledger_node *node, const struct scv *scv)
         return;
     ARRAY_EACH_ITEM(const struct scv_held, held, scv->held, scv->n_held)
     {
+        if (!is_of_other_plugin(f, held))
+            continue;
         bytes += held->ns.n + held->pod.n + held->container.n + held->resource.n;
         for (size_t k = 0; k < held->n_uuids; k++, n_uuids++)
             bytes += sizeof *held->uuids + held->uuids[k].n;
     }
     f->holders = xmalloc(bytes);
-    f->n_holders = scv->n_held;
     struct span *uuid = (struct span *)(f->holders + scv->n_held);
     char *at = (char *)(uuid + n_uuids);
-    for (size_t i = 0; i < scv->n_held; i++) {
-        const struct scv_held *from = &scv->held[i];
-        struct scv_held *to = &f->holders[i];
-        *to = (struct scv_held){
+    ARRAY_EACH_ITEM(const struct scv_held, from, scv->held, scv->n_held)
+    {
+        if (!is_of_other_plugin(f, from))
+            continue;
+        f->holders[f->n_holders++] = (struct scv_held){
             .ns = span_put(from->ns, &at),
             .pod = span_put(from->pod, &at),
             .container = span_put(from->container, &at),
@@ -576,6 +595,8 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
     drop_cards(l, node);
     f->scv_damaged = scv->damaged;
     f->dialect = scv->damaged ? SCV_DIALECT_OTHER : scv_dialect_of(scv->dialect);
+    if (f->dialect != SCV_DIALECT_NONE && !l->settings.dialect)
+        f->dialect = SCV_DIALECT_OTHER;
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
     f->scv_created_s = scv->meta.created_s;
@@ -592,7 +613,6 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
         find_duplicates(f);
         copy_holders(node, scv);
         keep_ended(f, holders, n_holders);
-        sum_up_held(node);
         hash_cards(f, hashes);
         copy_uses(f, scv, hashes);
     }

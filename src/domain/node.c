@@ -99,6 +99,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
 
 static const struct field spec_fields[] = {
     {FIELD("spec.", "unschedulable", reading, node.cordoned), .type = FIELD_FLAG},
+    {FIELD("spec.", "taints", reading, node.terms[TERMS_OF_TAINTS]), .type = FIELD_RAW},
     FIELDS_END,
 };
 static const struct field info_fields[] = {
@@ -139,12 +140,10 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
     static const struct node_resources unknown = {-1, -1, -1, -1, -1};
     struct field_reader r = {.j = j, .a = a};
     struct reading q = {.capacity.ours = unknown, .allocatable.ours = unknown};
-    jread_peek(j); /* moves to the first byte of the object */
-    const size_t start = j->pos;
     fields_read(&r, "node", node_fields, &q);
     const struct resources *room = &q.allocatable.room;
     *node = q.node;
-    node->object = (struct span){j->data + start, j->pos - start};
+    node->terms[TERMS_OF_LABELS] = node->meta.labels;
     node->capacity = q.capacity.ours;
     node->allocatable = q.allocatable.ours;
     node->room = (struct resources){quantity_at_most(room->cpu_milli, RESOURCES_MAX),

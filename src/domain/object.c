@@ -85,9 +85,12 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
             read_time(j, a, &meta->created_s);
         else if (jread_key_is(key, "deletionTimestamp"))
             meta->deleting = jread_text(j, "metadata.deletionTimestamp", a, &text);
-        else if (jread_key_is(key, "labels"))
+        else if (jread_key_is(key, "labels")) {
+            jread_peek(j);
+            const size_t start = j->pos;
             read_map(j, a, "metadata.labels", OBJECT_LABEL, fields, n);
-        else if (jread_key_is(key, "annotations"))
+            meta->labels = (struct span){j->data + start, j->pos - start};
+        } else if (jread_key_is(key, "annotations"))
             read_map(j, a, "metadata.annotations", OBJECT_ANNOTATION, fields, n);
         else if (jread_key_is(key, "ownerReferences"))
             read_owners(j, a, fields, n);

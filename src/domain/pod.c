@@ -452,18 +452,24 @@ static void read_preference(struct field_reader *r, const struct field *f, void 
     jread_skip(r->j);
 }
 
-#define AFFINITY(key)                                                                    \
-    FIELD("spec.affinity.", key, pod, meta), FIELD_IS_OBJECT(preferred_fields)
-static const struct field preferred_fields[] = {
-    {FIELD("spec.affinity.", "preferredDuringSchedulingIgnoredDuringExecution", pod,
-           meta),
-     .type = FIELD_LIST, .read = read_preference},
+#define AFFINITY(key) FIELD("spec.affinity.", key, pod, meta)
+#define PREFERRED                                                                        \
+    {                                                                                    \
+        AFFINITY("preferredDuringSchedulingIgnoredDuringExecution"),                     \
+            .type = FIELD_LIST, .read = read_preference                                  \
+    }
+static const struct field preferred_fields[] = {PREFERRED, FIELDS_END};
+static const struct field node_affinity_fields[] = {
+    PREFERRED,
+    {FIELD("spec.affinity.", "requiredDuringSchedulingIgnoredDuringExecution", pod,
+           terms[TERMS_OF_REQUIRED]),
+     .type = FIELD_RAW},
     FIELDS_END,
 };
 static const struct field affinity_fields[] = {
-    {AFFINITY("nodeAffinity")},
-    {AFFINITY("podAffinity")},
-    {AFFINITY("podAntiAffinity")},
+    {AFFINITY("nodeAffinity"), FIELD_IS_OBJECT(node_affinity_fields)},
+    {AFFINITY("podAffinity"), FIELD_IS_OBJECT(preferred_fields)},
+    {AFFINITY("podAntiAffinity"), FIELD_IS_OBJECT(preferred_fields)},
     FIELDS_END,
 };
 _Static_assert(offsetof(struct pod, meta) == 0, "the lists are read into the pod");
@@ -572,6 +578,8 @@ static const struct field spec_fields[] = {
     {SPEC("resources", requests.pod_spec), FIELD_IS_OBJECT(requirements_fields)},
     {SPEC("workloadRef", pod.gang), FIELD_IS_OBJECT(workload_fields)},
     {SPEC("schedulingGroup", pod.gang), FIELD_IS_OBJECT(scheduling_group_fields)},
+    {SPEC("nodeSelector", pod.terms[TERMS_OF_SELECTOR]), .type = FIELD_RAW},
+    {SPEC("tolerations", pod.terms[TERMS_OF_TOLERATIONS]), .type = FIELD_RAW},
     {SPEC("affinity", pod), FIELD_IS_OBJECT(affinity_fields)},
     {SPEC("schedulingGates", pod), LIST_OF(read_gate)},
     {SPEC("topologySpreadConstraints", pod), LIST_OF(read_spread)},

@@ -23,14 +23,8 @@ struct quota_amounts quota_amounts(const struct request *r, uint32_t cards, int6
 
 /* -- the object -- */
 
-static void read_hard(struct field_reader *r, const struct field *f, void *at)
-{
-    (void)f;
-    jread_raw(r->j, at);
-}
-
 static const struct field spec_fields[] = {
-    {FIELD("spec.", "hard", quota, hard), .type = FIELD_OTHER, .read = read_hard},
+    {FIELD("spec.", "hard", quota, hard), .type = FIELD_RAW},
     FIELDS_END,
 };
 static const struct field quota_fields[] = {
@@ -196,6 +190,8 @@ bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts a
             const int64_t of[] = {asked.of[k], n->used[k] - own.of[k], l->hard[k]};
             if (of[0] <= 0 || of[2] < 0 || of[1] <= of[2] - of[0])
                 continue;
+            if (!why)
+                return false;
             buf_printf(why, "exceeded quota: %.*s", SPAN_ARG(l->name));
             for (size_t i = 0; i < ARRAY_LEN(words); i++) {
                 buf_printf(why, ", %s: ", words[i]);

@@ -116,28 +116,32 @@ static const struct request *take_whole(struct requests *all, const struct reque
 
 /* -- classes -- */
 
-void requests_pend(struct requests *all, const struct request *r, int32_t priority,
-                   int pods, int members)
+uint32_t requests_pend(struct requests *all, const struct request *r, int32_t priority,
+                       int pods, int members)
 {
-    size_t i = 0;
+    size_t i = 0, unused = all->n_classes;
     if (r->kind == REQUEST_NONE)
-        return;
-    while (i < all->n_classes && (all->classes[i].priority != priority ||
-                                  !request_equal(all->classes[i].request, r)))
-        i++;
-    MEM_GROW(all->classes, all->classes_cap, i + 1);
-    struct request_class *c = &all->classes[i];
+        return UINT32_MAX;
+    for (struct request_class *c = all->classes; i < all->n_classes; i++, c++)
+        if (!c->pods)
+            unused = i;
+        else if (c->priority == priority && request_equal(c->request, r))
+            break;
     if (i == all->n_classes) {
-        all->n_classes++;
-        *c = (struct request_class){++all->last_class, priority, take_whole(all, r, 0), 0,
-                                    0};
+        i = unused;
+        MEM_GROW(all->classes, all->classes_cap, i + 1);
+        all->n_classes += i == all->n_classes;
+        all->classes[i] = (struct request_class){++all->last_class,     priority, false,
+                                                 take_whole(all, r, 0), 0,        0};
     }
+    struct request_class *c = &all->classes[i];
     c->pods += (size_t)pods;
     c->members += (size_t)members;
-    if (c->pods)
-        return;
-    requests_release(all, c->request);
-    *c = all->classes[--all->n_classes];
+    if (!c->pods)
+        requests_release(all, c->request);
+    while (all->n_classes && !all->classes[all->n_classes - 1].pods)
+        all->n_classes--;
+    return (uint32_t)i;
 }
 
 /* -- the mix -- */
@@ -301,7 +305,8 @@ void requests_fini(struct requests *all)
     for (size_t i = 0; i < all->n_shapes; i++)
         requests_release(all, all->shapes[i].request);
     for (size_t i = 0; i < all->n_classes; i++)
-        requests_release(all, all->classes[i].request);
+        if (all->classes[i].pods)
+            requests_release(all, all->classes[i].request);
     assert(all->shared.n == 0 && all->kinds_by_key.n == 0);
     free(all->classes);
     free(all->shapes);

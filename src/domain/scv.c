@@ -408,19 +408,14 @@ static void *move_list(struct arena *a, void *list, size_t bytes)
     return copy;
 }
 
-/* In a dialect nvidia.com/gpu is a resource of ours. */
+/* In a dialect nvidia.com/gpu can be a resource of ours, too. */
 static void assign_held(struct reading *q)
 {
-    struct scv *scv = &q->scv;
-    size_t kept = 0;
-    ARRAY_EACH_ITEM(const struct scv_held, held, scv->held, scv->n_held)
+    ARRAY_EACH_ITEM(const struct scv_held, held, q->scv.held, q->scv.n_held)
     {
         if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
             add_assignments(q, held);
-        else
-            scv->held[kept++] = *held;
     }
-    scv->n_held = kept;
 }
 
 static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv)

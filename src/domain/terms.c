@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/fields.h"
 
 /* The words of a node: labels, then taints. Of a pod: tolerations, then expressions, which have
  * their values behind them. */
 struct terms {
-    uint32_t n, n_first; /* words: all, and of labels or tolerations */
+    uint32_t n, n_first; /* words: all, and of labels or tolerations. 0: too many */
     uint64_t words[];
 };
 
@@ -27,6 +28,7 @@ struct expression {
     uint64_t op, n_values;
 };
 
+enum { WORDS_MAX = 1024, TEXT_MAX = 64 * WORDS_MAX };
 enum { IN, NOT_IN, EXISTS, DOES_NOT_EXIST, GT, LT, EQUAL, NEVER };
 #define NAME   UINT64_C(0)
 #define CORDON SPAN("node.kubernetes.io/unschedulable")
@@ -171,53 +173,45 @@ static void read_required(struct field_reader *r, const struct field *f, void *a
     fields_read(r, f->where, required_fields, at);
 }
 
-static const struct field node_affinity_fields[] = {
-    {HERE("spec.affinity.", "requiredDuringSchedulingIgnoredDuringExecution"),
-     .type = FIELD_OTHER, .read = read_required},
-    FIELDS_END,
-};
-static const struct field affinity_fields[] = {
-    {HERE("spec.affinity.", "nodeAffinity"), FIELD_IS_OBJECT(node_affinity_fields)},
-    FIELDS_END,
-};
-static const struct field meta_fields[] = {
-    {HERE("metadata.", "labels"), .type = FIELD_OTHER, .read = read_labels},
-    FIELDS_END,
-};
-static const struct field node_spec_fields[] = {
-    {HERE("spec.", "taints"), LIST_OF(read_taint)},
-    FIELDS_END,
-};
-static const struct field pod_spec_fields[] = {
-    {HERE("spec.", "nodeSelector"), .type = FIELD_OTHER, .read = read_labels},
-    {HERE("spec.", "affinity"), FIELD_IS_OBJECT(affinity_fields)},
-    {HERE("spec.", "tolerations"), LIST_OF(read_toleration)},
-    FIELDS_END,
-};
-static const struct field node_fields[] = {
-    {HERE("", "metadata"), FIELD_IS_OBJECT(meta_fields)},
-    {HERE("", "spec"), FIELD_IS_OBJECT(node_spec_fields)},
-    FIELDS_END,
-};
-static const struct field pod_fields[] = {
-    {HERE("", "spec"), FIELD_IS_OBJECT(pod_spec_fields)},
+static const struct field terms_fields[] = {
+    [TERMS_OF_LABELS] = {HERE("metadata.", "labels"), .type = FIELD_OTHER,
+                         .read = read_labels},
+    [TERMS_OF_TAINTS] = {HERE("spec.", "taints"), LIST_OF(read_taint)},
+    [TERMS_OF_SELECTOR] = {HERE("spec.", "nodeSelector"), .type = FIELD_OTHER,
+                           .read = read_labels},
+    [TERMS_OF_TOLERATIONS] = {HERE("spec.", "tolerations"), LIST_OF(read_toleration)},
+    [TERMS_OF_REQUIRED] = {HERE("spec.affinity.", "required"), .type = FIELD_OTHER,
+                           .read = read_required},
     FIELDS_END,
 };
 _Static_assert(offsetof(struct reading, first) == 0, "so that it is the reading");
 
-static struct terms *read_terms(struct span object, const struct field *fields)
+struct terms *terms_new(const struct span texts[TERMS_TEXTS])
 {
     cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf object = {0};
+    struct jwrite w = {.out = &object};
     struct reading q = {0};
     struct terms *t = NULL;
     struct jread j;
+    size_t length = 0;
+    jwrite_object(&w, NULL);
+    for (int i = 0; i < TERMS_TEXTS; i++) {
+        length += texts[i].n;
+        if (texts[i].n && length <= TEXT_MAX)
+            jwrite_raw(&w, terms_fields[i].name.p, texts[i]);
+    }
+    jwrite_object_end(&w);
     jread_init(&j, object.p, object.n);
-    fields_read(&(struct field_reader){.j = &j, .a = &a}, "object", fields, &q);
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "object", terms_fields, &q);
     buf_add(&q.second, q.affinity.p, q.affinity.n);
-    const size_t bytes = q.first.n + q.second.n;
-    if (bytes) {
+    const size_t bytes = q.first.n + q.second.n,
+                 n = length > TEXT_MAX ? SIZE_MAX : bytes / sizeof *t->words;
+    if (n > WORDS_MAX) {
+        t = xcalloc(1, sizeof *t);
+    } else if (n) {
         t = xcalloc(1, sizeof *t + bytes);
-        t->n = (uint32_t)(bytes / sizeof(uint64_t));
+        t->n = (uint32_t)n;
         t->n_first = (uint32_t)(q.first.n / sizeof(uint64_t));
         memcpy(t->words, q.first.n ? q.first.p : "", q.first.n);
         memcpy(t->words + t->n_first, q.second.n ? q.second.p : "", q.second.n);
@@ -226,16 +220,6 @@ static struct terms *read_terms(struct span object, const struct field *fields)
     buf_fini(&q.second);
     buf_fini(&q.affinity);
     return t;
-}
-
-struct terms *terms_of_node(struct span object)
-{
-    return read_terms(object, node_fields);
-}
-
-struct terms *terms_of_pod(struct span object)
-{
-    return read_terms(object, pod_fields);
 }
 
 size_t terms_size(const struct terms *t)
@@ -301,8 +285,8 @@ static bool is_selected(const struct terms *pod, const struct terms *node,
             group = e->group;
             matches = true;
         }
-        matches &=
-            expression_matches(e, e->key == NAME ? &name_word : value_of(node, e->key));
+        matches = matches && expression_matches(
+                                 e, e->key == NAME ? &name_word : value_of(node, e->key));
         at += sizeof *e / sizeof *at + e->n_values;
     }
     return matches || any;
@@ -328,6 +312,8 @@ bool terms_tolerate_cordon(const struct terms *pod)
 enum terms_verdict terms_judge(const struct terms *pod, const struct terms *node,
                                struct span name)
 {
+    if ((pod && !pod->n) || (node && !node->n))
+        return TERMS_UNKNOWN;
     if (!is_selected(pod, node, name))
         return TERMS_SELECTOR;
     const struct taint *taint = node ? (const void *)(node->words + node->n_first) : NULL;

@@ -150,6 +150,8 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
 {
     struct verb_work *w = call->work;
     const struct verb_args *args = &w->args;
+    if (!node && request_fits_anywhere(&args->request))
+        return true;
     if (!node && mode->template_nodes)
         return request_needs_nothing(&args->request) || judge_template(call, mode, r, c);
     if (!node) {
@@ -217,7 +219,9 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
                        struct filter_result *r, size_t i, size_t end)
 {
     const struct verb_args *args = &call->work->args;
-    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request) && !r->quota,
+    bool by_ledger = !r->promised && !r->quota &&
+                     (args->request.kind == REQUEST_DEVICES ||
+                      !request_fits_anywhere(&args->request)),
          scored = mode->is.answer == FILTER_BEST;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];

@@ -261,7 +261,8 @@ static void answer(const struct preempt *p, const struct target *t)
     const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
     const struct request *r =
         request_on(&args->request, node ? node->dialect : SCV_DIALECT_NONE);
-    if (!request_needs_nothing(r) && !choose(p, t, &more))
+    if ((node && !select_dialect_allows(node, r)) ||
+        (!request_needs_nothing(r) && !choose(p, t, &more)))
         return;
     if (t->n + more.n)
         write_target(p, t, &more);

@@ -292,11 +292,11 @@ static void on_saved(void *ctx, struct span state)
         p->saved(p->saved_ctx, state);
 }
 
-bool allocating_dialect(struct allocating *p, struct buf *dialect)
+bool allocating_dialect(struct allocating *p, struct buf *dialect, bool *waits)
 {
     struct dispatcher_stats stats;
     dispatcher_stats(p->dispatcher, &stats);
-    const struct span is = status_dialect(&stats);
+    const struct span is = status_dialect(&stats, waits);
     buf_add_span(dialect, is);
     return is.p;
 }

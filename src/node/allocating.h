@@ -36,8 +36,8 @@ bool allocating_any_lost(const struct allocating *a);
 /* What containers on this node can be held to their promise by: bits of domain/scv.h. Appends why
  * the driver cannot, if --isolation wants it. */
 uint8_t allocating_isolation(struct allocating *a, struct buf *why);
-/* Appends the dialect of the node for its Scv. False: what the Scv has is right. */
-bool allocating_dialect(struct allocating *a, struct buf *dialect);
+/* Appends the dialect of the node for its Scv. False: what the Scv has is right; *waits: if it has one. */
+bool allocating_dialect(struct allocating *a, struct buf *dialect, bool *waits);
 bool allocating_admits(struct allocating *a); /* an admission is under way */
 struct limit_readback *allocating_limits(struct allocating *a); /* borrowed */
 void allocating_checks(struct allocating *a, enum status_probe probe,

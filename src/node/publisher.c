@@ -52,6 +52,7 @@ struct written {
     uint64_t hash;    /* of the answer; 0: unknown */
     struct node_scv_numbers numbers;
     int64_t at_ms;
+    bool dialect; /* it had one */
 };
 
 struct publisher {
@@ -101,6 +102,8 @@ struct publisher {
     struct buf node_uid;
     uint8_t isolation; /* of the newest sample */
     struct buf no_isolation, dialect;
+    bool unserved;            /* without a dialect */
+    const char *not_stored;   /* NULL: the API server stores the dialect */
     int64_t node_seen_ms;     /* when the last GET that found it was sent; -1: never */
     int64_t node_unknown_ms;  /* unknown since; -1: known */
     int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
@@ -240,7 +243,8 @@ static struct scv content(struct publisher *p, bool whole)
     struct scv scv = {.has_update_time = whole,
                       .update_time = p->taken_wall_ns / 1000000000,
                       .isolation = p->isolation,
-                      .dialect = buf_span(&p->dialect)};
+                      .dialect = p->unserved && !p->dialect.n ? SPAN(SCV_UNSERVED)
+                                                              : buf_span(&p->dialect)};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
@@ -256,6 +260,7 @@ static void write_message(const struct publisher *p, struct buf *out)
     card_inventory_message(p->cards, out);
     buf_printf(out, "%s%.*s", out->n && p->no_isolation.n ? "; " : "",
                SPAN_ARG(buf_span(&p->no_isolation)));
+    buf_printf(out, "%s%s", out->n && p->not_stored ? "; " : "", p->not_stored ?: "");
 }
 
 static void render_scv(struct publisher *p)
@@ -301,6 +306,7 @@ static void observe_sample(struct publisher *p)
     buf_set(&p->no_isolation, p->in->no_isolation);
     if (p->in->dialect.p)
         buf_set(&p->dialect, p->in->dialect);
+    p->unserved = p->in->unserved;
     show_cards(p);
 }
 
@@ -523,8 +529,23 @@ static void write_scv(struct publisher *p)
     node_scv_numbers_read(&p->written.numbers, &scv);
     p->written.content = create && message.n ? 0 : p->want;
     p->written.at_ms = p->now.mono_ms;
+    p->written.dialect = scv.dialect.n;
     p->written.hash = 0;
     start_call(p, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
+}
+
+/* An older CRD has no such field. */
+static void check_dialect(struct publisher *p, const struct scv *answer)
+{
+    const char *before = p->not_stored;
+    p->not_stored = p->written.dialect && !answer->dialect.n
+                        ? "the API server does not store status.dialect: update the CRD "
+                          "of Scvs"
+                        : NULL;
+    if (p->not_stored && !before)
+        log_line(p, "scv", ERR_INVALID, "%s", p->not_stored);
+    if (p->not_stored != before)
+        render_scv(p);
 }
 
 static void observe_write(struct publisher *p)
@@ -541,6 +562,8 @@ static void observe_write(struct publisher *p)
         if (created)
             log_line(p, "scv", ERR_NONE, "created Scv %s", p->settings.node);
         p->written.hash = o ? hash_of(o) : 0;
+        if (o)
+            check_dialect(p, &o->scv);
         if (o &&
             !object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
             observe_scv(p, o);

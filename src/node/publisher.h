@@ -106,6 +106,7 @@ struct publisher_input {
         no_isolation; /* ... and why it cannot enforce what it must; empty: it can */
     /* SAMPLED: the dialect of this node, for the Scv; {NULL, 0}: what the Scv has is right */
     struct span dialect;
+    bool unserved; /* ... if it has one: else it is unserved */
     const struct gpu_event *event;
     struct podresources *pods; /* the step adds a reference */
     struct usage *usage;       /* taken: left empty */

@@ -158,8 +158,9 @@ static void measure(void *ctx, void *job)
     ++*(failed ? &p->metrics.failed_samples : &p->metrics.samples);
     const uint8_t isolation =
         p->allocating ? allocating_isolation(p->allocating, &no_isolation) : 0;
+    bool dialect_waits = false;
     const bool dialect_known =
-        !p->allocating || allocating_dialect(p->allocating, &dialect);
+        !p->allocating || allocating_dialect(p->allocating, &dialect, &dialect_waits);
     usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, isolation, &usage,
                         &unknown);
     overuse_actor_take(p->overuse_actor, &usage);
@@ -174,6 +175,7 @@ static void measure(void *ctx, void *job)
                                            .dialect = dialect_known
                                                           ? span_of(dialect.p ?: "")
                                                           : (struct span){0},
+                                           .unserved = dialect_waits,
                                            .err = failed ? &err : NULL});
 }
 

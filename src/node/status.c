@@ -86,11 +86,12 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
 }
 
 /* While nobody knows who serves it, as when a kubelet starts, nothing changes. */
-struct span status_dialect(const struct dispatcher_stats *d)
+struct span status_dialect(const struct dispatcher_stats *d, bool *waits)
 {
     const enum err_code code = d->resources[IDS_DIALECT].err.code;
     const bool hami = scv_dialect_of(span_of(d->dialect)) == SCV_DIALECT_HAMI;
-    if (!d->node_read || (hami && code == ERR_UNAVAILABLE))
+    *waits = d->node_read && hami && code == ERR_UNAVAILABLE;
+    if (!d->node_read || *waits)
         return (struct span){0};
     return span_of(hami && code != ERR_NONE ? SCV_UNSERVED : d->dialect);
 }

@@ -44,7 +44,8 @@ const char *status_check_name(enum status_check check);
 int status_check(const struct status_facts *f, enum status_check check, bool *required,
                  struct err *err);
 /* The dialect of the node for its Scv, borrowed: HAMi's while the kubelet has nvidia.com/gpu from us,
- * so that no pod comes for the ids of another plugin. {NULL, 0}: what the Scv has is right. */
-struct span status_dialect(const struct dispatcher_stats *d);
+ * so that no pod comes for the ids of another plugin. {NULL, 0}: what the Scv has is right; *waits: if it
+ * has one. */
+struct span status_dialect(const struct dispatcher_stats *d, bool *waits);
 /* Appends the device plugin's metrics; docs/metrics.md describes each. */
 void status_write_metrics(struct buf *out, const struct status_facts *f);

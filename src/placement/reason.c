@@ -542,8 +542,9 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
     static const char *const dialect_texts[] = {
-        [SCV_DIALECT_NONE] =
-            "; this node serves no requests of HAMi: its Scv has no dialect",
+        [SCV_DIALECT_NONE] = "; this node serves no requests of HAMi: its Scv has no "
+                             "dialect, which the CRD "
+                             "of 1.0 drops",
         [SCV_DIALECT_UNSERVED] =
             "; this node serves no requests of HAMi yet: its Scv's dialect is unserved",
         [SCV_DIALECT_OTHER] = "; this node's dialect is unknown to the extender",
@@ -727,7 +728,7 @@ void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
 {
     if (!n->offered && node->state == NODE_UNKNOWN)
         return; /* pods can name nodes that do not exist */
-    if (n->own_terms && ledger_node_judge(node, n->terms)) {
+    if (n->own_terms && ledger_node_judge(node, n->terms) > TERMS_UNKNOWN) {
         n->excluded++;
         return;
     }

@@ -526,7 +526,7 @@ enum fit select_fit(const struct ledger_node *node, const struct request *r)
         (r->kind == REQUEST_CARDS ? !node->claimed : r->cards == 1))
         return fit_by_sums(node, r);
     if (request_needs_nothing(r))
-        return FIT_YES;
+        return select_dialect_allows(node, r) ? FIT_YES : FIT_LATER;
     struct select_view view;
     select_view(&view, node, NULL, SELECT_AS_IS);
     return select_cards(&view, r, SELECT_ALL_CARDS, NULL);

@@ -236,3 +236,57 @@ TEST(nodes_are_allowed_as_by_kube_scheduler)
     ck_assert(defrag_rules_allow(NULL, node, false));
     stop();
 }
+
+/* So many times the text, with commas. */
+static const char *times(int n, const char *text)
+{
+    struct buf all = {0};
+    for (int i = 0; i < n; i++)
+        buf_printf(&all, "%s%s", i ? "," : "", text);
+    const char *copy = arena_copy(&arena, buf_span(&all)).p;
+    buf_fini(&all);
+    return copy;
+}
+
+#define X50  "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+#define LONG "{'key':'" X50 X50 X50 X50 X50 X50 "','operator':'DoesNotExist'}"
+
+/* They exclude no node where that is only shown, and defrag moves nothing by them. */
+TEST(terms_that_are_too_many_are_not_judged)
+{
+    static const struct {
+        enum terms_verdict verdict;
+        int expressions;
+        const char *expression;
+        int labels;
+    } cases[] = {
+        {TERMS_ALLOW, 250, "{'key':'none','operator':'DoesNotExist'}", 500},
+        {TERMS_SELECTOR, 250, "{'key':'none','operator':'Exists'}", 500},
+        {TERMS_UNKNOWN, 260, "{'key':'none','operator':'DoesNotExist'}", 1},
+        {TERMS_UNKNOWN, 260, "{'key':'none','operator':'Exists'}", 1},
+        {TERMS_UNKNOWN, 45000, "{'key':'none','operator':'DoesNotExist'}", 1},
+        {TERMS_ALLOW, 150, LONG, 1},
+        {TERMS_UNKNOWN, 250, LONG, 1},
+        {TERMS_UNKNOWN, 1, LONG, 520},
+    };
+    start();
+    array_items(c, cases) {
+        struct pod p = object_pod(
+            &arena,
+            quoted(&arena,
+                   "{'metadata':{'namespace':'default','name':'p','uid':'p'},'spec':"
+                   "{" AFFINITY("{'matchExpressions':[%s]}") "}}",
+                   times(c->expressions, c->expression)));
+        struct node n =
+            object_node(&arena, quoted(&arena, "{'metadata':{'name':'n','labels':{%s}}}",
+                                       times(c->labels, "'a':'b'")));
+        struct request r = object_request(&arena, &p, 1);
+        const struct ledger_pod *pod = ledger_pod_add(ledger, &p, &r, NULL);
+        ledger_node_seen(ledger, &n, 1);
+        const struct ledger_node *node = ledger_node_find(ledger, SPAN("n"));
+        ck_assert_int_eq(ledger_node_judge(node, pod->terms), c->verdict);
+        ck_assert(defrag_rules_allow(pod, node, true) == (c->verdict == TERMS_ALLOW));
+        ck_assert_uint_lt(terms_size(pod->terms), 9000);
+    }
+    stop();
+}

@@ -175,11 +175,14 @@ TEST(nodes_that_the_pods_own_terms_exclude_are_no_candidates)
         {WANTS("a", ON("n1")), NULL, "the pod's own terms exclude every node", 0},
         {WANTS("a", "\"nodeSelector\":{\"a\":\"b\"},"), NULL,
          "the pod's own terms exclude every node", 0},
+        {NULL, "n1", NULL, 1}, /* with a long text, which is not judged */
     };
     array_items(c, cases) {
         cleanup_free char *nodes = xasprintf("%s,%s", tainted, NODE("n2", "15", "1"));
+        cleanup_free char *unknown =
+            xasprintf(WANTS("a", "\"nodeSelector\":{\"a\":\"%070000d\"},"), 0);
         cleanup_free char *pods = xasprintf(
-            "%s,%s,%s", c->pod,
+            "%s,%s,%s", c->pod ?: unknown,
             WANTS("z", "\"tolerations\":[{\"key\":\"k\",\"operator\":\"Exists\"}],"),
             POD_OF("b", "n2", "10", IDX("0")));
         CLUSTER(.nodes = nodes,

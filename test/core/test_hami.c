@@ -95,7 +95,8 @@ TEST(a_pod_has_one_promise_by_the_meaning_of_its_node)
     rig_see(make("d", 0, "", MEMORY_OF("1")));
     rig_bind(1, "d", "n");
     ck_count(CORE_CALL_BIND, 0);
-    ck_assert_contains(rig_take(CORE_REPLY).text, "serves no requests of HAMi");
+    ck_assert_contains(rig_take(CORE_REPLY).text,
+                       "its Scv has no dialect, which the CRD of 1.0 drops");
 }
 
 /* Promises stay, and no pod comes, not even one that has a meaning without the dialect. */
@@ -123,7 +124,8 @@ TEST(another_plugin_serves_the_node_again)
 
 static void see_bound(const char *uid, const char *notes, const char *spec)
 {
-    struct span json = rig_text("'spec':{'nodeName':'h',%s}", spec);
+    struct span json =
+        rig_text("'spec':{'nodeName':'h',%s},'status':{'phase':'Running'}", spec);
     rig_see(object_pod(&r.arena,
                        span_of(arena_printf(
                            &r.arena,
@@ -229,6 +231,37 @@ TEST(a_percentage_keeps_its_amount_from_the_bind_on)
     ck_assert_int_eq(card("h", 0)->promised_mib, CARD_MIB / 2);
     rig_answer(o.call, ERR_NONE);
     ck_assert_int_eq(card("h", 0)->promised_mib, CARD_MIB / 2);
+}
+
+static void see_created(const char *spec, const char *status)
+{
+    rig_see(rig_json(
+        "{'metadata':{'namespace':'default','name':'a','uid':'a'},'spec':{'nodeName':"
+        "'h',%s},'status':{%s}}",
+        spec, status));
+}
+
+/* A tenant can name the node, and the device plugin refuses the pod, because no Binding has recorded a
+ * promise for it: so it counts for no card. One that a Binding has bound can have a card. */
+TEST(a_pod_that_was_created_on_the_node_counts_when_the_kubelet_has_seen_it)
+{
+    static const char *const specs[] = {CARDS_OF("1"), MEMORY_OF("16000")};
+    static const char *const seen[] = {
+        "'conditions':[{'type':'PodScheduled','status':'True','lastTransitionTime':"
+        "'2026-11-29T10:00:00Z'}]",
+        "'phase':'Running'",
+    };
+    for (size_t i = 0; i < 4; i++) {
+        start();
+        see_created(specs[i / 2], "'phase':'Pending'");
+        for (int k = 0; k < 2; k++)
+            ck_assert_uint_eq(card("h", k)->pods, 0);
+        see_created(specs[i / 2], seen[i % 2]);
+        for (int k = 0; k < 2; k++)
+            ck_assert_int_eq(card("h", k)->promised_mib, CARD_MIB);
+        see_created(specs[i / 2], "'phase':'Pending'"); /* older */
+        ck_assert_int_eq(card("h", 0)->promised_mib, CARD_MIB);
+    }
 }
 
 /* A tenant can edit the record of a bind, and not the limits: it raises what the pod counts for. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
+#include "domain/dialect.h"
 
 /*
  * Containers of the podList whose pod the core does not know. Its lists and watches leave out pods
@@ -10,8 +11,8 @@
     "{'namespace':'default','name':'" name                                               \
     "','container':'c','resource':'" KEY_NVIDIA_GPU "','units':1,'cards':['" card "']}"
 
-/* The Scv of n1, with two cards and this podList. */
-static void see_scv(const char *pod_list)
+/* The Scv of n1, with two cards, this dialect and podList. */
+static void see_dialect(const char *dialect, const char *pod_list)
 {
     rig_scv(object_scv(&r.arena,
                        rig_text("{'metadata':{'name':'n1'},'status':{'cardList':["
@@ -19,8 +20,13 @@ static void see_scv(const char *pod_list)
                                 "'freeMemory':16000,'uuid':'U0','model':'Tesla T4'},"
                                 "{'id':1,'health':'Healthy','totalMemory':16000,"
                                 "'freeMemory':16000,'uuid':'U1','model':'Tesla T4'}],"
-                                "'podList':[%s]}}",
-                                pod_list)));
+                                "'dialect':'%s','podList':[%s]}}",
+                                dialect, pod_list)));
+}
+
+static void see_scv(const char *pod_list)
+{
+    see_dialect("", pod_list);
 }
 
 static struct pod job(const char *uid, const char *node, const char *phase)
@@ -220,4 +226,118 @@ TEST(an_observer_asks_nothing)
     see_scv(GPU("job", "U0"));
     ck_silent(1000);
     ck_assert_int_eq(core_due(r.core) < r.now.mono_ms, false);
+}
+
+/* -- in a dialect -- */
+
+/* What the Scv says, and whether the extender reads HAMi's requests. */
+static const struct dialect_case {
+    const char *word;
+    const struct dialect *dialect;
+} others[] = {
+    {"unserved", NULL},          {"kai", NULL},          {"hami", NULL},
+    {"unserved", &dialect_hami}, {"kai", &dialect_hami},
+};
+
+static void start_in(const struct dialect_case *c)
+{
+    rig_new((struct core_settings){.ledger = {.dialect = c->dialect}});
+    rig_lead();
+    see_dialect(c->word, GPU("job", "U0"));
+    rig_reset();
+}
+
+TEST(another_plugin_of_a_dialect_holds_its_cards)
+{
+    array_items(c, others) {
+        start_in(c);
+        ck_held(true);
+        uint64_t call = asked(0);
+        rig_pending("A", 15000);
+        rig_bind(1, "A", "n1");
+        rig_pending("B", 15000);
+        rig_bind(2, "B", "n1");
+        ck_count(CORE_CALL_BIND, 1);
+        ck_assert_int_eq(rig_ledger_node("n1")->cards[1].promised_mib, 15000);
+        rig_answer_pod(call, job("A", "n1", "Succeeded"));
+        ck_held(false);
+    }
+}
+
+TEST(a_known_pod_of_another_plugin_holds_its_card)
+{
+    array_items(c, others) {
+        start_in(c);
+        rig_see(job("A", "n1", "Running"));
+        ck_held(true);
+        ck_assert_uint_eq(rig_ledger_node("n1")->claimed, 0);
+        rig_delete(job("A", "n1", "Running"));
+        ck_held(true);
+    }
+}
+
+/* Ours serves it: a pod that the ledger does not know has left. */
+TEST(a_pod_of_our_plugin_holds_its_slot_only)
+{
+    start_in(&(struct dialect_case){"hami", &dialect_hami});
+    ck_held(false);
+    ck_silent(1000);
+    see_dialect("unserved", GPU("job", "U0"));
+    ck_held(true);
+    see_dialect("hami", GPU("job", "U0"));
+    ck_held(false);
+}
+
+static struct pod of_hami(const char *uid, const char *notes)
+{
+    return rig_json("{'metadata':{'namespace':'default','name':'job','uid':'%s',"
+                    "'annotations':{%s}},'spec':{'nodeName':'n1','containers':[{"
+                    "'name':'c','resources':{'limits':{'" KEY_NVIDIA_GPU "':'1',"
+                    "'nvidia.com/gpumem':'6000'}}}]},'status':{'phase':'Running'}}",
+                    uid, notes);
+}
+
+/* While HAMi still runs on the node. The kubelet's choice of the card is not HAMi's. */
+TEST(a_pod_that_was_taken_over_counts_by_its_promise)
+{
+    static const char *const cards[] = {"U0", "U1"};
+    array_items(card, cards) {
+        start_in(&(struct dialect_case){"unserved", &dialect_hami});
+        struct pod pod = of_hami(
+            "A", rig_text("'hami.io/vgpu-node':'n1','hami.io/vgpu-devices-allocated':"
+                          "'%s,NVIDIA,6000,0:;'",
+                          *card)
+                     .p);
+        rig_see(pod);
+        ck_held(false);
+        ck_assert_int_eq(rig_ledger_node("n1")->cards[0].free_mib, 10000);
+        see_dialect("unserved", GPU("job", "U0"));
+        ck_held(false);
+        rig_delete(pod);
+        ck_held(true);
+    }
+    start_in(&(struct dialect_case){"unserved", &dialect_hami});
+    rig_see(of_hami("A", ""));
+    ck_held(true);
+}
+
+TEST(nvidia_gpu_is_not_bound_where_its_meaning_is_unknown)
+{
+    array_items(c, others) {
+        start_in(c);
+        see_dialect(c->word, "");
+        rig_see(rig_json(
+            "{'metadata':{'namespace':'default','name':'pod-A','uid':'A'},"
+            "'spec':{'containers':[{'name':'c','resources':{'limits':{'" KEY_NVIDIA_GPU
+            "':'1'}}}]}}"));
+        rig_bind(1, "A", "n1");
+        ck_count(CORE_CALL_BIND, 0);
+        ck_assert_contains(rig_take(CORE_REPLY).text, c->dialect && *c->word == 'u'
+                                                          ? "dialect is unserved"
+                                                          : "dialect is unknown");
+        rig_tick(0);
+        see_dialect("", "");
+        rig_tick(100);
+        ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
+    }
 }

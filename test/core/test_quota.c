@@ -28,9 +28,11 @@ static void quota_event(const char *name, const char *hard, bool gone)
 #define GPUMEM(n)   "'limits.nvidia.com/gpumem':'" #n "'"
 #define GPUCORES(n) "'limits.nvidia.com/gpucores':'" #n "'"
 
-static void add_node(const char *name, int cards)
+static void add_node(const char *name, int cards, const char *model)
 {
     struct scv scv = object_scv_even(&r.arena, name, cards, MIB);
+    for (int i = 0; i < cards; i++)
+        scv.cards[i].model = span_of(model);
     scv.dialect = SPAN("hami");
     rig_scv(scv);
     rig_node(
@@ -45,8 +47,8 @@ static void start_unlisted(void)
     rig_new((struct core_settings){
         .quotas = true, .preempt_after_ms = 1000, .ledger = {.dialect = &dialect_hami}});
     rig_lead();
-    add_node("n1", 2);
-    add_node("n2", 1);
+    add_node("n1", 2, "Tesla T4");
+    add_node("n2", 1, "Tesla T4");
     rig_reset();
 }
 
@@ -349,6 +351,37 @@ TEST(pods_are_retried_when_their_quota_allows_them)
     ck_assert_int_gt(rig_count(CORE_CALL_WAKEUP), 0);
 }
 
+/* A quota is raised for 300 different requests, each for the model of one node, but for the last one,
+ * which asks for more. A step compares few requests with all nodes. */
+TEST(few_requests_at_once_are_retried_of_those_that_their_quota_allows)
+{
+    enum { REQUESTS = 300, AT_ONCE = (1 << 16) / (REQUESTS + 2) + 1 };
+    start(GPUMEM(100));
+    for (int i = 0; i < REQUESTS; i++) {
+        char name[16], model[16];
+        snprintf(name, sizeof name, "m%03d", i);
+        snprintf(model, sizeof model, "MODEL-%03d", i);
+        add_node(name, 1, model);
+        rig_see(
+            pod_of("default", name, 1, i == REQUESTS - 1 ? "8001" : "8000",
+                   rig_text(",'annotations':{'nvidia.com/use-gputype':'%s'}", model).p,
+                   "", "Pending"));
+    }
+    ck_assert_uint_eq(ledger_requests(core_ledger(r.core))->n_classes, REQUESTS);
+    rig_pass(2000);
+    while (rig_count(CORE_CALL_WAKEUP))
+        rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+    rig_pass(2000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    quota_event("q", GPUMEM(8000), false);
+    rig_tick(0);
+    ck_count(CORE_CALL_WAKEUP, AT_ONCE);
+    rig_tick(0);
+    ck_count(CORE_CALL_WAKEUP, REQUESTS - 1);
+    rig_pass(2000);
+    ck_count(CORE_CALL_WAKEUP, REQUESTS - 1);
+}
+
 /* Requests in our own words, which Kubernetes' own quotas count, and pods of other namespaces. */
 TEST(other_pods_are_free)
 {
@@ -469,7 +502,7 @@ TEST(edited_annotations_lower_no_use)
         if (i % 2) { /* the cards are known later */
             rig_cards("n1", 0, 0);
             rig_see(a);
-            add_node("n1", 2);
+            add_node("n1", 2, "Tesla T4");
         } else {
             rig_see(a);
         }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "domain/dialect.h"
 #include "domain/objects.h"
 
 static struct arena arena;
@@ -319,9 +320,14 @@ TEST(what_a_node_can_enforce_is_that_of_its_scv)
 /* Of an Scv that is missing or cannot be read, nobody knows it. */
 TEST(the_dialect_of_a_node_is_that_of_its_scv)
 {
+    const struct ledger_settings settings = {.unit_mib = 1, .dialect = &dialect_hami};
     struct node object =
         object_node(&arena, quoted(&arena, "{'metadata':{'name':'n1'}}"));
     struct scv scv = {.meta.name = SPAN("n1"), .dialect = SPAN("hami")};
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_OTHER); /* not read here */
+    ledger_free(ledger);
+    ledger = ledger_new(&settings, 1);
     ledger_node_seen(ledger, &object, 0);
     ck_assert_int_eq(node("n1")->dialect, SCV_DIALECT_NONE);
     ledger_scv_seen(ledger, &scv, 0);

@@ -168,19 +168,22 @@ TEST(pending_pods_of_equal_requests_and_priorities_are_one_class)
     requests_pend(&pool, &a, 1, 1, 0);
     memset(models, '?', 4); /* it has a copy */
     requests_pend(&pool, &b, 1, 1, 1);
-    requests_pend(&pool, &none, 1, 1, 0);
+    ck_assert_uint_eq(requests_pend(&pool, &none, 1, 1, 0), UINT32_MAX);
     ck_assert_uint_eq(pool.n_classes, 1);
     ck_assert_uint_eq(pool.classes[0].pods, 2);
     ck_assert_uint_eq(pool.classes[0].members, 1);
     ck_assert_uint_eq(pool.classes[0].request->n_parts, 0);
-    requests_pend(&pool, &b, 2, 1, 0);
+    ck_assert_uint_eq(requests_pend(&pool, &b, 2, 1, 0), 1);
     ck_assert_uint_eq(pool.n_classes, 2);
-    uint64_t id = pool.classes[1].id;
-    requests_pend(&pool, &b, 1, -2, -1);
-    ck_assert_uint_eq(pool.n_classes, 1); /* the last one takes its position */
-    ck_assert_uint_eq(pool.classes[0].id, id);
-    ck_assert_int_eq(pool.classes[0].priority, 2);
-    requests_pend(&pool, &b, 2, -1, 0);
+    ck_assert_uint_eq(requests_pend(&pool, &b, 1, -2, -1), 0);
+    ck_assert_uint_eq(pool.n_classes, 2); /* the other one stays where it is */
+    ck_assert_uint_eq(pool.classes[0].pods, 0);
+    ck_assert_uint_eq(requests_pend(&pool, &b, 2, 1, 0), 1);
+    ck_assert_uint_eq(requests_pend(&pool, &b, 3, 1, 0), 0); /* instead of the first one */
+    ck_assert_uint_eq(pool.classes[0].id, 3);
+    requests_pend(&pool, &b, 3, -1, 0);
+    requests_pend(&pool, &b, 2, -2, 0);
+    ck_assert_uint_eq(pool.n_classes, 0);
     ck_assert_uint_eq(pool.shared.n, 0);
     requests_fini(&pool);
 }

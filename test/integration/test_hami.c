@@ -152,7 +152,7 @@ TEST(a_node_without_the_dialect_keeps_what_it_has)
     ck_assert_str_eq(
         why_not(reply, "n"),
         "needs nvidia.com/gpumem 3000 on 1 card = 3000 MiB; this node serves no "
-        "requests of HAMi: its Scv has no dialect");
+        "requests of HAMi: its Scv has no dialect, which the CRD of 1.0 drops");
     ck_assert(!binds("m", "n", &why));
     ck_assert_contains(why.p, "serves no requests of HAMi");
     ck_assert(binds("g", "n", &why)); /* as a device of NVIDIA's plugin */
@@ -272,8 +272,8 @@ TEST(one_pod_can_be_invalid_on_one_node_alone)
     ck_assert_contains(why_not(reply, "n"), "all memory of a pod is on the same cards");
 }
 
-/* Without the option, nothing is HAMi's. */
-TEST(without_the_option_nothing_changes)
+/* Without the option, nothing is HAMi's, and nvidia.com/gpu means nothing on its nodes. */
+TEST(without_the_option_no_pod_comes_to_the_dialect)
 {
     add_node("h", 10, "'dialect':'hami',", "");
     add_node("n", 1, "", "");
@@ -281,7 +281,8 @@ TEST(without_the_option_nothing_changes)
     lib_wait(lib_size(extender_node(&extender, "h"), "devs") == 2);
     const json_t *reply =
         reply_for(pod_text("t", "", "'containers':[" C(GPU "'1'," MEM "'1'") "]"));
-    ck_assert_str_eq(lib_text(reply, "NodeNames"), "[\"h\",\"n\"]");
+    ck_assert_str_eq(lib_text(reply, "NodeNames"), "[\"n\"]");
+    ck_assert_contains(why_not(reply, "h"), "dialect is unknown to the extender");
 }
 
 /* The best node, with its cards reserved, whichever meaning the pod has there. */

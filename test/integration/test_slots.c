@@ -176,6 +176,22 @@ TEST(the_label_of_the_node_says_who_serves_nvidia_gpu)
     ck_assert_ptr_nonnull(kubelet.plugins[SHARE].stream);
 }
 
+/* The first Scv, too: a kubelet that does not run says nothing. */
+TEST(a_dialect_is_unserved_until_the_kubelet_answers)
+{
+    agent_setup(&sim);
+    agent_cards(CARD(0));
+    label_node("\"hami\"");
+    kubelet_start(&kubelet);
+    kubelet_stop(&kubelet);
+    plugin_start_node(&plugin, &sim, NULL);
+    lib_wait(lib_size(agent_scv(&sim), "status.cardList") == 1);
+    lib_wait(dialect_is("unserved"));
+    kubelet_start(&kubelet);
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(dialect_is("hami"));
+}
+
 /* Its Scv, which another program publishes, would not say so. */
 TEST(the_device_plugin_alone_serves_no_dialect)
 {

@@ -319,6 +319,39 @@ TEST(what_the_node_can_enforce_is_that_of_the_last_sample)
     }
 }
 
+/* A node of HAMi's dialect, of which the kubelet does not yet say who serves nvidia.com/gpu. */
+static void sampled_unserved(void)
+{
+    now_ms += 1000;
+    step((struct publisher_input){
+        .type = PUBLISHER_SAMPLED, .sample = sample_of(CARD(0)), .unserved = true});
+}
+
+TEST(a_dialect_that_waits_is_never_none)
+{
+    begin_calls();
+    listed(NULL);
+    answer(node_call, NODE);
+    sampled_unserved();
+    called(PUBLISHER_CREATE);
+    ck_assert_body("'dialect':'unserved'");
+}
+
+TEST(a_dialect_that_waits_changes_no_other)
+{
+    static const char *const words[] = {"", "hami", "kai"};
+    array_items(word, words) {
+        fixture_end();
+        fixture_begin();
+        sampled_unserved();
+        listed(
+            arena_printf(&arena, SCV("10", ",'status':{'dialect':'%s','a':1}"), *word));
+        called(PUBLISHER_PATCH);
+        ck_assert_body(
+            arena_printf(&arena, "'dialect':'%s'", **word ? *word : "unserved"));
+    }
+}
+
 /* What the process before published stays until the Node is read. */
 TEST(the_dialect_of_the_node_is_published)
 {
@@ -346,10 +379,34 @@ TEST(the_dialect_of_the_node_is_published)
         ck_assert_body(c->member);
         cleanup_free char *scv =
             xasprintf("{'metadata':{'name':'n1','uid':'u1','resourceVersion':'%d'},"
-                      "'status':{'a':%d}}",
-                      20 + (int)(c - cases), (int)(c - cases));
+                      "'status':{'a':%d,%s}}",
+                      20 + (int)(c - cases), (int)(c - cases), c->member);
         answer(call_id, scv);
     }
+}
+
+/* The CRD of version 1.0 has no such field, and the node would be NVIDIA's. */
+TEST(a_dialect_that_is_not_stored_is_reported)
+{
+    static const char message[] = "'gpushare/message':'the API server does not store "
+                                  "status.dialect: update the CRD of Scvs'";
+    listed(SCV("10", ",'status':{}"));
+    step((struct publisher_input){.type = PUBLISHER_SAMPLED,
+                                  .sample = sample_of(CARD(0)),
+                                  .dialect = SPAN("hami")});
+    answered(PUBLISHER_PATCH, SCV("11", ",'status':{'a':1}"));
+    ck_assert(logged("does not store status.dialect"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body(message);
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    is_quiet();
+    now_ms += 1000;
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body(message);
+    answer(call_id, SCV("13", ",'status':{'dialect':'hami'}"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'gpushare/message':null");
 }
 
 TEST(the_heartbeat_stops_when_the_driver_hangs)

@@ -144,6 +144,7 @@ TEST(a_dialect_counts_while_its_resource_is_registered)
         struct span says;
     } cases[] = {
         {false, "", ERR_UNAVAILABLE, {NULL, 0}},
+        {false, "hami", ERR_UNAVAILABLE, {NULL, 0}},
         {true, "hami", ERR_UNAVAILABLE, {NULL, 0}}, /* nobody knows who serves it */
         {true, "hami", ERR_CONFLICT, SPAN("unserved")},
         {true, "hami", ERR_NONE, SPAN("hami")},
@@ -158,8 +159,10 @@ TEST(a_dialect_counts_while_its_resource_is_registered)
         d->node_read = c->node_read;
         snprintf(d->dialect, sizeof d->dialect, "%s", c->dialect);
         d->resources[IDS_DIALECT].err.code = c->code;
-        const struct span says = status_dialect(d);
-        ck_assert_msg(!says.p == !c->says.p && span_eq(says, c->says),
+        bool waits;
+        const struct span says = status_dialect(d, &waits);
+        ck_assert_msg(!says.p == !c->says.p && span_eq(says, c->says) &&
+                          waits == (c->node_read && !c->says.p),
                       "case %td: \"%.*s\"", c - cases, SPAN_ARG(says));
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "domain/dialect.h"
 #include "domain/objects.h"
 #include "placement/reason.h"
 
@@ -11,7 +12,8 @@ static struct ledger *ledger;
 
 static inline void begin(void)
 {
-    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
+    const struct ledger_settings s = {
+        .unit_mib = 1, .external_tolerance_mib = 1024, .dialect = &dialect_hami};
     ledger = ledger_new(&s, 1);
 }
 
