@@ -127,8 +127,9 @@ void promise_write(struct buf *out, const struct promise *promise,
  *   the bind as above, or without it with what the limits ask for. The record can be edited, and the
  *   limits cannot, so the ledger counts the larger of it and of request_mib_of_limits on the card. The
  *   defaults of HAMi can change, so an amount that no limit says is the record's alone. A percentage
- *   of a card that has grown grows with it, which overcommits no card: all percentages of a card
- *   together grow by no more than the card. Of one that has shrunk, the record counts.
+ *   of a card that has grown grows with it, as the size in the annotations can be edited, too. That
+ *   overcommits no card: all percentages of a card together grow by no more than the card, and
+ *   request_mib_of_limits leaves one MiB for the rounding. Of one that has shrunk, the record counts.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.
  */
 

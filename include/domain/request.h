@@ -239,8 +239,8 @@ static inline struct request request_of_any_card(const struct request *r)
 /* request_mib of one in a dialect that is not settled. */
 int64_t request_mib_of_parts(const struct request *r, int64_t total_mib,
                              int64_t kept_mib);
-/* What the limits of a bound pod in a dialect ask for of a card, without what defaults add, and at most
- * all of it. 0: nothing, or another request. */
+/* What a bound pod in a dialect has at least of a card, whatever its record says: what its limits ask for
+ * without what defaults add, at most all of it; of a percentage one MiB less. 0: another request. */
 int64_t request_mib_of_limits(const struct request *r, int64_t total_mib);
 /* What a container in a dialect has of a card. */
 int64_t request_part_mib(const struct request_part *part, int64_t total_mib,

@@ -240,25 +240,29 @@ int64_t request_part_mib(const struct request_part *part, int64_t total_mib,
                : part->amount;
 }
 
-static int64_t sum_parts(const struct request *r, bool defaults, int64_t total_mib,
+/* `limits`: without what defaults add, and of a percentage one MiB less, so that the rounding of several
+ * on a card that grows does not exceed the card. */
+static int64_t sum_parts(const struct request *r, bool limits, int64_t total_mib,
                          int64_t kept_mib)
 {
     struct container_sum sum = {0};
     ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
-    if (defaults || !part->by_default)
-        container_sum_add(&sum, part->role, request_part_mib(part, total_mib, kept_mib));
+    if (!limits || !part->by_default) {
+        int64_t mib = request_part_mib(part, total_mib, kept_mib);
+        container_sum_add(&sum, part->role, mib - (limits && part->percent && mib));
+    }
     return sum.running > sum.peak ? sum.running : sum.peak;
 }
 
 int64_t request_mib_of_parts(const struct request *r, int64_t total_mib, int64_t kept_mib)
 {
-    return sum_parts(r, true, total_mib, kept_mib);
+    return sum_parts(r, false, total_mib, kept_mib);
 }
 
 int64_t request_mib_of_limits(const struct request *r, int64_t total_mib)
 {
     return r->dialect && !MUTANT(record_lowers_limits)
-               ? quantity_at_most(sum_parts(r, false, total_mib, 0), total_mib)
+               ? quantity_at_most(sum_parts(r, true, total_mib, 0), total_mib)
                : 0;
 }
 

@@ -277,7 +277,7 @@ TEST(the_record_of_a_bind_lowers_no_pod_below_its_limits)
          "another amount; the annotations count"},
         {MEMORY_OF("8000"), "whole", "16000/0/0!", "promise whole cards"},
         {MEMORY_OF("16200"), "1", "16000/0/1", "which counts"},
-        {APP(C(GPU("1") ",'nvidia.com/gpumem-percentage':'50'")), "1", "8000/0/1",
+        {APP(C(GPU("1") ",'nvidia.com/gpumem-percentage':'50'")), "1", "7999/0/1",
          "but the pod asks for nvidia.com/gpumem-percentage 50"},
         {CARDS_OF("1"), "1", "16000/0/0!", "but the pod asks for nvidia.com/gpu 1"},
         {APP(C(GPU("1") ",'nvidia.com/gpucores':'100'")), "1", "16000/0/0!", "counts"},
@@ -298,6 +298,31 @@ TEST(the_record_of_a_bind_lowers_no_pod_below_its_limits)
         ck_counted(1, "0/0/0");
         ck_assert_contains(rig_ledger_pod("a")->differences ?: "", c->says);
     }
+}
+
+static void see_card(int mib)
+{
+    struct scv scv = object_scv_even(&r.arena, "h", 1, mib);
+    scv.dialect = SPAN("hami");
+    rig_scv(scv);
+}
+
+/* Percentages of a full card take no more than it has when the driver keeps less. */
+TEST(rounding_overcommits_no_card_that_grows)
+{
+    enum { SIZE = 16033, PODS = 33 }; /* 3 percent are 480.99 MiB */
+    start_without_slots();
+    see_card(SIZE);
+    for (int i = 0; i < PODS; i++)
+        bind(arena_printf(&r.arena, "p%d", i),
+             APP(C(GPU("1") ",'nvidia.com/gpumem-percentage':'3'")), "h");
+    bind("a", MEMORY_OF("193"), "h");
+    ck_assert_int_eq(card("h", 0)->promised_mib, SIZE);
+    for (int mib = SIZE; mib < SIZE + 200; mib++) {
+        see_card(mib);
+        ck_assert_msg(!card("h", 0)->overcommitted, "%d MiB", mib);
+    }
+    ck_assert_int_gt(card("h", 0)->promised_mib, SIZE);
 }
 
 /* -- reservations, gangs, layout preemption -- */

@@ -490,8 +490,8 @@ TEST(edited_annotations_lower_no_use)
         const char *memory, *record;
         int mib;
     } cases[] = {{"8000", "1 a", 8000},
-                 {"50%", "1 a", MIB / 2},
-                 {"100%", "1 a", MIB},
+                 {"50%", "1 a", MIB / 2 - 1},
+                 {"100%", "1 a", MIB - 1},
                  {"100%", "whole a", MIB},
                  {"8000", "9000 a", 9000}};
     for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {

@@ -416,6 +416,7 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
                          (place && strcmp(place, "binpack") && strcmp(place, "spread"));
         words.min_link = words.cards > 1 ? (uint8_t)least : 0;
         words.isolation = isolation > 0 && !words.whole ? (uint8_t)isolation : 0;
+        words.clock = ask.clock;
         memcpy(words.models, ask.models, sizeof words.models);
         return words;
     }

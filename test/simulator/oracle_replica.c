@@ -255,8 +255,10 @@ static void compare_amount(struct world *w, const struct replica *r,
                            const struct oracle_pod *p, const struct ledger_pod *mine)
 {
     int node = oracle_index(p->node);
-    int64_t most = 0, sum = 0, listed;
+    int64_t most = 0, sum = 0, smallest = INT64_MAX, listed;
     for (uint32_t i = 0; i < mine->node->n_cards; i++) {
+        int64_t size = mine->node->cards[i].total_mib;
+        smallest = size < smallest ? size : smallest;
         int64_t mib = ledger_pod_mib(mine, &mine->node->cards[i]);
         sum += mib > 0 ? mib : 0;
         most = mib > most ? mib : most;
@@ -268,6 +270,10 @@ static void compare_amount(struct world *w, const struct replica *r,
         violated(w,
                  "r%d counts %lld MiB of one card for pod %s, whose labels request %lld",
                  r->id, (long long)most, p->uid, (long long)p->ask.mib * p->ask.cards);
+    int64_t least = p->ask.whole || p->raw_hami > smallest ? smallest : p->raw_hami;
+    if (p->ask.in_words && !p->foreign && most > 0 && most < least)
+        violated(w, "r%d counts %lld MiB of one card for pod %s, whose limits say %lld",
+                 r->id, (long long)most, p->uid, (long long)least);
     if (!p->raw_mem || p->raw_cards || p->devices)
         return;
     if (most > p->raw_mem * 1024)
@@ -316,6 +322,19 @@ static struct away away(const struct world *w, int node)
     return a;
 }
 
+/* A percentage in HAMi's words of a card that has grown can count for more than it got. */
+static bool has_grown(const struct world *w, const struct oracle_pod *p, int node)
+{
+    for (int i = 0; i < p->n_cards && p->ask.in_words && !p->ask.whole; i++) {
+        struct oracle_ask now = p->ask;
+        now.mib = p->raw_hami;
+        if (oracle_ask_mib(&now, oracle_card_mib(w, node, p->card[i] % CARDS)) >
+            p->ask.mib + 1)
+            return true;
+    }
+    return false;
+}
+
 static bool fits(const struct world *w, const struct oracle_pod *p, int node)
 {
     unsigned bits = 0;
@@ -325,7 +344,8 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
         return true;
     EACH_POD(w, q)
     if (!q->over && oracle_index(q->node) == node &&
-        (is_unclear(w, q) || (q->labeled && (oracle_is_vague(q) || q->edited))))
+        (is_unclear(w, q) || has_grown(w, q, node) ||
+         (q->labeled && (oracle_is_vague(q) || q->edited))))
         return false; /* its amount depends on when a replica first saw it */
     if (p->devices)
         return oracle_devices_left(w, p, node, NULL) >= p->devices;

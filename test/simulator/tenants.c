@@ -215,6 +215,26 @@ static void create_forged(struct world *w)
         outsiders_bind(w, name, any(w, NODES), NULL);
 }
 
+/* Pods whose limits in HAMi's words say all of their memory claim that the bind gave them 1 MiB. */
+static void lower_records(struct world *w)
+{
+    EACH_POD(w, p)
+    {
+        const uint8_t *parts = p->ask.parts;
+        cleanup_buf struct buf body = {0};
+        if (!p->node || p->over || p->foreign || !p->ask.in_words || p->tampered ||
+            (!p->ask.whole && memchr(parts, 100, sizeof p->ask.parts)))
+            continue;
+        buf_printf(&body,
+                   "{\"metadata\":{\"annotations\":{\"%s\":\"1 %s\",\"%s\":null}}}",
+                   promise_keys[KEY_MEMORY], p->uid, promise_keys[KEY_ALLOCATION]);
+        unsigned status = policy_patch(w, p->name, body.p);
+        trace(w, "tenant: lower the record of %s: %u", p->name, status);
+        w->stats.tampered += status == 200;
+        return;
+    }
+}
+
 static void edit_promise(struct world *w)
 {
     cleanup_buf struct buf notes = {0}, body = {0};
@@ -252,6 +272,8 @@ void tenants_act(struct world *w)
 {
     if (dice(w, 3))
         create_forged(w);
+    else if (w->in_words && dice(w, 4))
+        lower_records(w);
     else
         edit_promise(w);
 }
