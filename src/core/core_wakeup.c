@@ -68,16 +68,16 @@ static int64_t room_for(const struct ledger_node *node, const struct select_pod 
     return room;
 }
 
-/* For the pods of the class that are not nominated to the node; NO_POD: none. */
-static int64_t room_for_class(const struct ledger_node *node,
-                              const struct request_class *class)
+/* For the pods of class i that are not nominated to the node; NO_POD: none. */
+static int64_t room_for_class(const struct ledger_node *node, const struct requests *all,
+                              size_t i)
 {
+    const struct request_class *class = &all->classes[i];
     const struct select_pod pod = {class->request, class->priority, {0}, NULL};
     size_t pods = class->pods;
-    for (const struct ledger_nomination *m = node && pods ? node->nominated : NULL; m;
+    for (const struct ledger_nomination *m = node ? node->nominated : NULL; m;
          m = m->next)
-        pods -= m->pod->priority == class->priority &&
-                request_equal(m->pod->request, class->request);
+        pods -= m->pod->class == i;
     return pods ? room_for(node, &pod, class->members > 0) : NO_POD;
 }
 
@@ -103,9 +103,8 @@ struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
     fits.node = arena_copy(&core->scratch, node_name);
     fits.fits = arena_alloc(&core->scratch, (n + NOMINATED_MAX) * sizeof *fits.fits);
     for (; at < n; at++)
-        fits.fits[at] =
-            (struct wakeup_fit){.class = all->classes[at].id,
-                                .room = room_for_class(node, &all->classes[at])};
+        fits.fits[at] = (struct wakeup_fit){.class = all->classes[at].id,
+                                            .room = room_for_class(node, all, at)};
     for (; m && at < n + NOMINATED_MAX; m = m->next, at++)
         fits.fits[at] =
             (struct wakeup_fit){.pod = m->pod, .room = room_for_nominated(m->pod)};
@@ -164,7 +163,8 @@ static bool fits_any(const struct core *core, const struct ledger_node *node,
     const struct ledger_nomination *m = node ? node->nominated : NULL;
     for (; node && at < n; at++) {
         const struct request_class *class = &all->classes[at];
-        int64_t room = !members || class->members ? room_for_class(node, class) : NO_ROOM;
+        int64_t room =
+            !members || class->members ? room_for_class(node, all, at) : NO_ROOM;
         if (room != NO_ROOM && room != NO_POD &&
             (!before || had_less(before, at, class->id, NULL, room)))
             return true;
@@ -218,7 +218,7 @@ static bool may_fit_any(const struct core *core, struct span node_name)
 /* Marks nodes for those of the classes [from, to) that are due, cordoned ones apart. */
 static void begin_classes(struct core *core, size_t from, size_t to)
 {
-    struct request_class *classes = ledger_requests(core->ledger)->classes;
+    const struct requests *all = ledger_requests(core->ledger);
     uint32_t slots = ledger_node_slots(core->ledger);
     uint32_t stride = slots % STRIDE ? STRIDE : 1;
     for (uint32_t k = 0; k < slots; k++) {
@@ -226,8 +226,8 @@ static void begin_classes(struct core *core, size_t from, size_t to)
         const struct ledger_node *node = ledger_node_at(core->ledger, slot);
         bool due = false;
         for (size_t i = from; node && i < to; i++) {
-            uint8_t *n = &classes[i].due[node->cordoned];
-            int64_t room = *n ? room_for_class(node, &classes[i]) : NO_ROOM;
+            uint8_t *n = &all->classes[i].due[node->cordoned];
+            int64_t room = *n ? room_for_class(node, all, i) : NO_ROOM;
             if (room == NO_ROOM || room == NO_POD)
                 continue;
             --*n;
@@ -240,7 +240,7 @@ static void begin_classes(struct core *core, size_t from, size_t to)
             wakeup_of(core, node->name)->due = true;
     }
     for (size_t i = from; i < to; i++)
-        memset(classes[i].due, 0, sizeof classes[i].due);
+        memset(all->classes[i].due, 0, sizeof all->classes[i].due);
 }
 
 /* begin() is to look at the class. */
