@@ -36,7 +36,8 @@ enum {
 struct request_class {
     uint64_t id; /* never reused, as the position in the array is */
     int32_t priority;
-    bool due;                      /* for core: kube-scheduler is to retry the pods */
+    uint8_t
+        due[2]; /* for core: on so many nodes it is to be retried, and cordoned ones */
     const struct request *request; /* without parts */
     size_t pods, members; /* none: the position is free. members: those in a gang */
 };

@@ -41,10 +41,10 @@ enum {
     RETRY_MS = 2000,
     RETRY_FIRST_MS = 250, /* doubled at each retry for the pod */
     RETRY_LAST_MS = 8000,
-    CLASSES_AT_ONCE = 256, /* these bound the time of a step */
-    CHECKS_AT_ONCE = 1 << 16,
-    BEGIN_NODES = 8,    /* for each class, and as many cordoned ones */
-    STRIDE = 7919,      /* a prime number */
+    CLASSES_AT_ONCE = 256,    /* these bound the time of a step */
+    CHECKS_AT_ONCE = 1 << 16, /* of a class and a node */
+    BEGIN_NODES = 8,          /* for each class, and as many cordoned ones */
+    STRIDE = 7919,            /* a prime number */
     NOMINATED_MAX = 64, /* pods that are nominated to a node, of which each is judged */
 };
 
@@ -68,16 +68,16 @@ static int64_t room_for(const struct ledger_node *node, const struct select_pod 
     return room;
 }
 
-/* For the pods of the class that are not nominated to the node; NO_POD: none. */
-static int64_t room_for_class(const struct ledger_node *node,
-                              const struct request_class *class)
+/* For the pods of class i that are not nominated to the node; NO_POD: none. */
+static int64_t room_for_class(const struct ledger_node *node, const struct requests *all,
+                              size_t i)
 {
+    const struct request_class *class = &all->classes[i];
     const struct select_pod pod = {class->request, class->priority, {0}, NULL};
     size_t pods = class->pods;
-    for (const struct ledger_nomination *m = node && pods ? node->nominated : NULL; m;
+    for (const struct ledger_nomination *m = node ? node->nominated : NULL; m;
          m = m->next)
-        pods -= m->pod->priority == class->priority &&
-                request_equal(m->pod->request, class->request);
+        pods -= m->pod->class == i;
     return pods ? room_for(node, &pod, class->members > 0) : NO_POD;
 }
 
@@ -103,9 +103,8 @@ struct wakeup_fits core_wakeup_before(struct step *s, struct span node_name)
     fits.node = arena_copy(&core->scratch, node_name);
     fits.fits = arena_alloc(&core->scratch, (n + NOMINATED_MAX) * sizeof *fits.fits);
     for (; at < n; at++)
-        fits.fits[at] =
-            (struct wakeup_fit){.class = all->classes[at].id,
-                                .room = room_for_class(node, &all->classes[at])};
+        fits.fits[at] = (struct wakeup_fit){.class = all->classes[at].id,
+                                            .room = room_for_class(node, all, at)};
     for (; m && at < n + NOMINATED_MAX; m = m->next, at++)
         fits.fits[at] =
             (struct wakeup_fit){.pod = m->pod, .room = room_for_nominated(m->pod)};
@@ -164,7 +163,8 @@ static bool fits_any(const struct core *core, const struct ledger_node *node,
     const struct ledger_nomination *m = node ? node->nominated : NULL;
     for (; node && at < n; at++) {
         const struct request_class *class = &all->classes[at];
-        int64_t room = !members || class->members ? room_for_class(node, class) : NO_ROOM;
+        int64_t room =
+            !members || class->members ? room_for_class(node, all, at) : NO_ROOM;
         if (room != NO_ROOM && room != NO_POD &&
             (!before || had_less(before, at, class->id, NULL, room)))
             return true;
@@ -215,25 +215,22 @@ static bool may_fit_any(const struct core *core, struct span node_name)
                     fits_any(core, node, NULL, false));
 }
 
-/* Marks nodes for these classes, cordoned ones apart. */
-static void begin_classes(struct core *core, const size_t *due_classes, size_t n_due)
+/* Marks nodes for those of the classes [from, to) that are due, cordoned ones apart. */
+static void begin_classes(struct core *core, size_t from, size_t to)
 {
-    const struct request_class *classes = ledger_requests(core->ledger)->classes;
-    uint8_t marked[2][CLASSES_AT_ONCE] = {0};
+    const struct requests *all = ledger_requests(core->ledger);
     uint32_t slots = ledger_node_slots(core->ledger);
     uint32_t stride = slots % STRIDE ? STRIDE : 1;
     for (uint32_t k = 0; k < slots; k++) {
         uint32_t slot = (uint32_t)((uint64_t)k * stride % slots);
         const struct ledger_node *node = ledger_node_at(core->ledger, slot);
         bool due = false;
-        for (size_t i = 0; node && i < n_due; i++) {
-            uint8_t *n = &marked[node->cordoned][i];
-            int64_t room = *n < BEGIN_NODES
-                               ? room_for_class(node, &classes[due_classes[i]])
-                               : NO_ROOM;
+        for (size_t i = from; node && i < to; i++) {
+            uint8_t *n = &all->classes[i].due[node->cordoned];
+            int64_t room = *n ? room_for_class(node, all, i) : NO_ROOM;
             if (room == NO_ROOM || room == NO_POD)
                 continue;
-            ++*n;
+            --*n;
             due = true;
         }
         for (const struct ledger_nomination *m = node ? node->nominated : NULL; m && !due;
@@ -242,15 +239,17 @@ static void begin_classes(struct core *core, const size_t *due_classes, size_t n
         if (due)
             wakeup_of(core, node->name)->due = true;
     }
+    for (size_t i = from; i < to; i++)
+        memset(all->classes[i].due, 0, sizeof all->classes[i].due);
 }
 
-/* The class of the pod is due, if it has one. */
-static void pod_is_due(struct core *core, const struct ledger_pod *pod)
+/* begin() is to look at the class. */
+static void class_is_due(struct core *core, size_t class)
 {
     const struct requests *all = ledger_requests(core->ledger);
-    if (pod->class >= all->n_classes)
+    if (class >= all->n_classes)
         return;
-    all->classes[pod->class].due = true;
+    memset(all->classes[class].due, BEGIN_NODES, sizeof all->classes[class].due);
     core->wakeup_classes = all->n_classes;
 }
 
@@ -259,7 +258,7 @@ void core_wakeup_gang(struct step *s, const struct ledger_gang *gang)
     for (const struct ledger_member *m = gang ? gang->members : NULL;
          m && s->core->wakeups_begun; m = m->next)
         if (!m->pod->node)
-            pod_is_due(s->core, m->pod);
+            class_is_due(s->core, m->pod->class);
 }
 
 static int64_t quotas_due(const struct core *core)
@@ -274,52 +273,40 @@ static int64_t quotas_due(const struct core *core)
 static void wake_for_quotas(struct step *s)
 {
     struct core *core = s->core;
-    const struct requests *all = ledger_requests(core->ledger);
-    const struct ledger_pod *no = NULL; /* not allowed, as many after it */
+    const struct ledger_pod *pod = ledger_first_pending(core->ledger);
     if (s->now.mono_ms < quotas_due(core))
         return;
     ledger_quotas(core->ledger)->freed = false;
     core->quotas_woken_ms = s->now.mono_ms;
-    for (const struct ledger_pod *pod = ledger_first_pending(core->ledger); pod;
-         pod = pod->next) {
-        if (pod->class >= all->n_classes || all->classes[pod->class].due ||
-            (no && no->class == pod->class && span_eq(no->ns, pod->ns)) ||
-            !quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)))
-            continue;
-        if (core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,
-                             NULL))
-            no = pod;
-        else
-            pod_is_due(core, pod);
-    }
+    for (; pod; pod = pod->next)
+        if (quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)) &&
+            !core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,
+                              NULL))
+            class_is_due(core, pod->class);
 }
 
-/* Looks at few of the classes that are due. */
+/* Looks at few classes at once, the last ones first. */
 static void begin(struct step *s)
 {
     struct core *core = s->core;
     const struct requests *all = ledger_requests(core->ledger);
-    size_t due[CLASSES_AT_ONCE], n = 0;
     if (!core->wakeups_begun) {
         if (core_may_bind(core, s->now, NULL))
             return;
         core->wakeups_begun = true;
-        core->wakeup_classes = all->n_classes;
         ledger_quotas(core->ledger)->freed = false;
         for (size_t i = 0; i < all->n_classes; i++)
-            all->classes[i].due = true;
+            class_is_due(core, i);
     }
-    if (core->wakeup_classes > all->n_classes)
-        core->wakeup_classes = all->n_classes;
-    while (core->wakeup_classes && n < CLASSES_AT_ONCE &&
-           n * ledger_node_slots(core->ledger) < CHECKS_AT_ONCE) {
-        struct request_class *class = &all->classes[--core->wakeup_classes];
-        if (class->due && class->pods)
-            due[n++] = core->wakeup_classes;
-        class->due = false;
-    }
-    if (n)
-        begin_classes(core, due, n);
+    size_t most = CHECKS_AT_ONCE / (ledger_node_slots(core->ledger) + 1) + 1;
+    size_t to =
+        core->wakeup_classes < all->n_classes ? core->wakeup_classes : all->n_classes;
+    while (to && !all->classes[to - 1].due[0])
+        to--;
+    size_t from = to > most ? to - most : 0;
+    if (from < to)
+        begin_classes(core, from, to);
+    core->wakeup_classes = from;
 }
 
 void core_wakeup_rejected(struct step *s)

@@ -452,15 +452,13 @@ static void read_preference(struct field_reader *r, const struct field *f, void 
     jread_skip(r->j);
 }
 
-#define AFFINITY(key) FIELD("spec.affinity.", key, pod, meta)
+#define AFFINITY(key)     FIELD("spec.affinity.", key, pod, meta)
+#define LIST_OF(function) .type = FIELD_LIST, .read = (function)
 #define PREFERRED                                                                        \
-    {                                                                                    \
-        AFFINITY("preferredDuringSchedulingIgnoredDuringExecution"),                     \
-            .type = FIELD_LIST, .read = read_preference                                  \
-    }
-static const struct field preferred_fields[] = {PREFERRED, FIELDS_END};
+    AFFINITY("preferredDuringSchedulingIgnoredDuringExecution"), LIST_OF(read_preference)
+static const struct field preferred_fields[] = {{PREFERRED}, FIELDS_END};
 static const struct field node_affinity_fields[] = {
-    PREFERRED,
+    {PREFERRED},
     {FIELD("spec.affinity.", "requiredDuringSchedulingIgnoredDuringExecution", pod,
            terms[TERMS_OF_REQUIRED]),
      .type = FIELD_RAW},
@@ -564,7 +562,6 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
 
 #define SPEC(key, member)   FIELD("spec.", key, reading, member)
 #define STATE(key, member)  FIELD("status.", key, reading, member)
-#define LIST_OF(function)   .type = FIELD_LIST, .read = (function)
 #define READ_WITH(function) .type = FIELD_OTHER, .read = (function)
 
 static const struct field spec_fields[] = {

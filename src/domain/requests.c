@@ -131,7 +131,7 @@ uint32_t requests_pend(struct requests *all, const struct request *r, int32_t pr
         i = unused;
         MEM_GROW(all->classes, all->classes_cap, i + 1);
         all->n_classes += i == all->n_classes;
-        all->classes[i] = (struct request_class){++all->last_class,     priority, false,
+        all->classes[i] = (struct request_class){++all->last_class,     priority, {0},
                                                  take_whole(all, r, 0), 0,        0};
     }
     struct request_class *c = &all->classes[i];

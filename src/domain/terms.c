@@ -106,25 +106,19 @@ static void read_labels(struct field_reader *r, const struct field *f, void *at)
     }
 }
 
+/* Or a toleration. */
 static void read_taint(struct field_reader *r, const struct field *f, void *at)
 {
+    struct reading *q = at;
     struct texts t = {0};
-    fields_read(r, f->where, texts_fields, &t);
-    const struct taint taint = {word_of(t.key), word_of(t.value), word_of(t.effect), 0};
-    if (!span_eq(t.effect, SPAN("PreferNoSchedule")))
-        buf_add(&((struct reading *)at)->second, &taint, sizeof taint);
-    buf_fini(&t.values);
-}
-
-static void read_toleration(struct field_reader *r, const struct field *f, void *at)
-{
-    struct texts t = {0};
+    const bool of_node = span_eq(f->name, SPAN("taints"));
     fields_read(r, f->where, texts_fields, &t);
     const struct taint is = {t.key.n ? word_of(t.key) : 0, word_of(t.value),
                              t.effect.n ? word_of(t.effect) : 0,
                              t.op.n ? operator_of(t.op) : EQUAL};
-    if (is.op == EXISTS || (is.op == EQUAL && is.key))
-        buf_add(&((struct reading *)at)->first, &is, sizeof is);
+    if (of_node ? !span_eq(t.effect, SPAN("PreferNoSchedule"))
+                : is.op == EXISTS || (is.op == EQUAL && is.key))
+        buf_add(of_node ? &q->second : &q->first, &is, sizeof is);
     buf_fini(&t.values);
 }
 
@@ -179,7 +173,7 @@ static const struct field terms_fields[] = {
     [TERMS_OF_TAINTS] = {HERE("spec.", "taints"), LIST_OF(read_taint)},
     [TERMS_OF_SELECTOR] = {HERE("spec.", "nodeSelector"), .type = FIELD_OTHER,
                            .read = read_labels},
-    [TERMS_OF_TOLERATIONS] = {HERE("spec.", "tolerations"), LIST_OF(read_toleration)},
+    [TERMS_OF_TOLERATIONS] = {HERE("spec.", "tolerations"), LIST_OF(read_taint)},
     [TERMS_OF_REQUIRED] = {HERE("spec.affinity.", "required"), .type = FIELD_OTHER,
                            .read = read_required},
     FIELDS_END,

@@ -51,12 +51,6 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
     o->owner = (struct api_owner){other.p, uid.n ? hash_bytes(1, uid.p, uid.n) : 0};
 }
 
-static void read_status(struct field_reader *r, const struct field *f, void *at)
-{
-    (void)f;
-    jread_raw(r->j, at);
-}
-
 static const struct field spec_fields[] = {
     {FIELD("spec.", "updateInterval", api_object, interval_ms), FIELD_IS_NUMBER},
     FIELDS_END,
@@ -65,7 +59,7 @@ static const struct field spec_fields[] = {
 static const struct field object_fields[] = {
     {FIELD("", "metadata", api_object, meta), .type = FIELD_OTHER, .read = read_meta},
     {FIELD("", "spec", api_object, meta), FIELD_IS_OBJECT(spec_fields)},
-    {FIELD("", "status", api_object, status), .type = FIELD_OTHER, .read = read_status},
+    {FIELD("", "status", api_object, status), .type = FIELD_RAW},
     FIELDS_END,
 };
 _Static_assert(offsetof(struct api_object, meta) == 0, "read_meta and spec_fields");

@@ -355,7 +355,7 @@ TEST(pods_are_retried_when_their_quota_allows_them)
  * which asks for more. A step compares few requests with all nodes. */
 TEST(few_requests_at_once_are_retried_of_those_that_their_quota_allows)
 {
-    enum { REQUESTS = 300, AT_ONCE = (1 << 16) / (REQUESTS + 2) + 1 };
+    enum { REQUESTS = 300, AT_ONCE = (1 << 16) / (REQUESTS + 2 + 1) + 1 };
     start(GPUMEM(100));
     for (int i = 0; i < REQUESTS; i++) {
         char name[16], model[16];
