@@ -213,8 +213,9 @@ _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
 struct ledger_share {
     int32_t card;
     int8_t on; /* position of the card where it counts on its node; -1: missing */
-    uint8_t percent, core; /* taken over, whose card is -1: as in struct promise_share */
-    int64_t mib;           /* in the unit of the ledger */
+    uint8_t percent,
+        compute_percent; /* taken over, whose card is -1: as in struct promise_share */
+    int64_t mib;         /* in the unit of the ledger */
     /* As in the annotations (promise_unit_mib). */
     int32_t unit_mib, card_units;
     struct span uuid; /* empty: unknown */

@@ -17,11 +17,11 @@ enum node_mode {
 
 /* Capacity or allocatable: -1 when not stated. */
 struct node_resources {
-    int64_t mem;     /* aliyun.com/gpu-mem, units */
-    int64_t cards;   /* aliyun.com/gpu-count */
-    int64_t devices; /* nvidia.com/gpu */
-    int64_t core;    /* aliyun.com/gpu-core.percentage */
-    int64_t slots;   /* aliyun.com/gpu-share */
+    int64_t mem;             /* aliyun.com/gpu-mem, units */
+    int64_t cards;           /* aliyun.com/gpu-count */
+    int64_t devices;         /* nvidia.com/gpu */
+    int64_t compute_percent; /* aliyun.com/gpu-core.percentage */
+    int64_t slots;           /* aliyun.com/gpu-share */
 };
 
 struct node {

@@ -75,11 +75,11 @@ struct pod_container {
     union {
         struct span limits[POD_LIMITS]; /* raw; {NULL, 0} if absent */
         struct {
-            struct span mem;     /* aliyun.com/gpu-mem */
-            struct span cards;   /* aliyun.com/gpu-count */
-            struct span devices; /* nvidia.com/gpu */
-            struct span slots;   /* aliyun.com/gpu-share */
-            struct span core;    /* aliyun.com/gpu-core.percentage */
+            struct span mem;             /* aliyun.com/gpu-mem */
+            struct span cards;           /* aliyun.com/gpu-count */
+            struct span devices;         /* nvidia.com/gpu */
+            struct span slots;           /* aliyun.com/gpu-share */
+            struct span compute_percent; /* aliyun.com/gpu-core.percentage */
         };
     };
     struct span name;

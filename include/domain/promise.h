@@ -38,7 +38,7 @@ struct promise_share {
     struct span uuid;   /* of the card; empty: unknown */
     /* Taken over: MiB, but at least `percent` of the card; percent of its compute. */
     int64_t mib;
-    uint8_t percent, core;
+    uint8_t percent, compute_percent;
 };
 
 struct promise {

@@ -29,11 +29,11 @@ struct limits {
     union {
         int64_t of[POD_LIMITS];
         struct {
-            int64_t mem;     /* units of aliyun.com/gpu-mem */
-            int64_t cards;   /* whole cards: aliyun.com/gpu-count */
-            int64_t devices; /* nvidia.com/gpu */
-            int64_t slots;   /* aliyun.com/gpu-share */
-            int64_t core;    /* aliyun.com/gpu-core.percentage */
+            int64_t mem;             /* units of aliyun.com/gpu-mem */
+            int64_t cards;           /* whole cards: aliyun.com/gpu-count */
+            int64_t devices;         /* nvidia.com/gpu */
+            int64_t slots;           /* aliyun.com/gpu-share */
+            int64_t compute_percent; /* aliyun.com/gpu-core.percentage */
         };
     };
     bool mem_in_init; /* a plain init container requests gpu-mem */
@@ -148,7 +148,8 @@ struct request {
     uint8_t min_link;   /* each two cards are so connected at least (links.h); 0: any */
     uint8_t
         isolation; /* MEMORY: SCV_ISOLATION_ bits, one of which the node needs; 0: none */
-    uint8_t core;  /* MEMORY: percent of the compute of each card; 0: no share */
+    uint8_t
+        compute_percent; /* MEMORY: percent of the compute of each card; 0: no share */
     size_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */
@@ -189,7 +190,7 @@ static inline uint32_t request_devices(const struct request *r)
 /* Percent of a card's compute, if the whole request were on that card. */
 static inline uint32_t request_full_core(const struct request *r)
 {
-    uint32_t all = r->core * r->cards;
+    uint32_t all = r->compute_percent * r->cards;
     return all < REQUEST_CORE ? all : REQUEST_CORE;
 }
 

@@ -350,8 +350,8 @@ static int64_t lessen(const struct explain_page *p, enum less what, int64_t step
                    r->cards > 1 ? " per card" : "", amount_of(p, r).s);
         break;
     case LESS_COMPUTE:
-        most = r->core > 0;
-        less->core = 0;
+        most = r->compute_percent > 0;
+        less->compute_percent = 0;
         without = "limit " KEY_GPU_CORE;
         break;
     case LESS_CARDS:
@@ -433,7 +433,7 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
     add_change(p,
                "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
                "this node",
-               SPAN_ARG(node->name), p->r->core ? " and compute" : "",
+               SPAN_ARG(node->name), p->r->compute_percent ? " and compute" : "",
                pods.n ? pods.p : "");
 }
 

@@ -30,7 +30,7 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
     /* kube-scheduler knows nothing of the memory of slots. */
     return r->kind == REQUEST_CARDS ? cards >= r->cards
                                     : (r->slots || mib >= r->mib_per_card * r->cards) &&
-                                          core >= (uint32_t)r->core * r->cards;
+                                          core >= (uint32_t)r->compute_percent * r->cards;
 }
 
 /* The extender hears only of nodes that kube-scheduler offers to the pod, and kube-scheduler

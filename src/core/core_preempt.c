@@ -132,7 +132,7 @@ static void begin_evictions(struct step *s, struct core_preempt_pod *e,
              "pod %.*s/%.*s: no card has enough free memory%s; evicting %zu pod(s) of "
              "lower priority from node %.*s",
              SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-             pod->request->core ? " and compute" : "", v.n, SPAN_ARG(e->node));
+             pod->request->compute_percent ? " and compute" : "", v.n, SPAN_ARG(e->node));
     add_call(s, CORE_CALL_NOMINATE, e, pod)->text = step_printf(
         s->out, "nominated to node %.*s; evicting %zu pod(s) of lower priority there",
         SPAN_ARG(e->node), v.n);
@@ -197,7 +197,7 @@ static void evict_next(struct step *s, struct core_preempt_pod *e)
     o->text = step_printf(
         s->out, "evicted from node %.*s: pod %.*s of priority %lld needs the memory%s",
         SPAN_ARG(e->node), SPAN_ARG(e->uid), (long long)pod->priority,
-        pod->request->core ? " and compute" : "");
+        pod->request->compute_percent ? " and compute" : "");
     e->attempts++;
 }
 

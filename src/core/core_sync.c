@@ -346,7 +346,7 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
             .unit_mib = (int32_t)promise->unit_mib,
             .card_units = (int32_t)promise->shares[i].card_units,
             .percent = promise->shares[i].percent,
-            .core = promise->shares[i].core,
+            .compute_percent = promise->shares[i].compute_percent,
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =

@@ -242,8 +242,8 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
     ARRAY_EACH_ITEM(const struct ledger_share, share, pod->shares, pod->n_shares)
     {
         if (ledger_share_card(pod->node, share) == card)
-            sum += share->card < 0             ? (r->core ? share->core : 0)
-                   : pod->n_shares == r->cards ? r->core
+            sum += share->card < 0 ? (r->compute_percent ? share->compute_percent : 0)
+                   : pod->n_shares == r->cards ? r->compute_percent
                                                : request_full_core(r);
     }
     return sum;
@@ -380,7 +380,7 @@ static void charge_reservations(struct ledger_node *node)
             if (!card)
                 continue;
             add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
-            card_add_core(&card->compute_reserved, r->request->core);
+            card_add_core(&card->compute_reserved, r->request->compute_percent);
             card->slots_left -= (int32_t)r->request->slots;
         }
     }
@@ -597,7 +597,7 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->state = state_of(l, node);
     node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
     node->cordoned = f->has[LEDGER_NODE] && f->cordoned;
-    node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
+    node->has_core = !f->has[LEDGER_NODE] || f->capacity.compute_percent > 0;
     /* Without the list, the node program may be one of version 1.0. */
     node->isolation = f->isolation ?: SCV_ISOLATION_LIBRARY | SCV_ISOLATION_MPS;
     /* Of a node that was ours, the meaning is unknown without the Scv; others are NVIDIA's. */

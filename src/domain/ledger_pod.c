@@ -473,7 +473,7 @@ static bool same_shares(const struct ledger_pod *pod, const struct ledger_share 
         const struct ledger_share *a = &pod->shares[i], *b = &shares[i];
         if (a->card != b->card || a->mib != b->mib || a->unit_mib != b->unit_mib ||
             a->card_units != b->card_units || a->percent != b->percent ||
-            a->core != b->core || !span_eq(a->uuid, b->uuid))
+            a->compute_percent != b->compute_percent || !span_eq(a->uuid, b->uuid))
             return false;
     }
     return true;

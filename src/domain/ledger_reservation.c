@@ -142,7 +142,7 @@ static bool has_lost(const struct ledger_reservation *r)
         if (card && (is_given_twice(card) ||
                      (r->request->kind == REQUEST_CARDS && card->pods > 0) ||
                      (r->request->slots && card->slots_left < 0) ||
-                     (r->request->core &&
+                     (r->request->compute_percent &&
                       card->compute_promised + card->compute_reserved > REQUEST_CORE)))
             return true;
     }
@@ -189,7 +189,7 @@ static void release(const struct ledger_reservation *r, struct card *cards)
             continue;
         struct card *card = &cards[r->shares[i].on];
         card->reserved_mib -= ledger_reserved_mib(r, i);
-        card_add_core(&card->compute_reserved, -(int64_t)r->request->core);
+        card_add_core(&card->compute_reserved, -(int64_t)r->request->compute_percent);
         card->slots_left += (int32_t)r->request->slots;
         card->free_mib = card_left_mib(card);
     }

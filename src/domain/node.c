@@ -48,7 +48,7 @@ static const struct field amount_fields[] = {
     {AMOUNT(KEY_GPU_MEM, ours.mem, read_amount)},
     {AMOUNT(KEY_GPU_COUNT, ours.cards, read_amount)},
     {AMOUNT(KEY_NVIDIA_GPU, ours.devices, read_amount)},
-    {AMOUNT(KEY_GPU_CORE, ours.core, read_amount)},
+    {AMOUNT(KEY_GPU_CORE, ours.compute_percent, read_amount)},
     {AMOUNT(KEY_GPU_SHARE, ours.slots, read_amount)},
     {AMOUNT("cpu", room.cpu_milli, read_milli)},
     {AMOUNT("memory", room.memory, read_milli)},

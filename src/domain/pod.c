@@ -359,9 +359,12 @@ static void read_variable(struct field_reader *r, const struct field *f, void *a
 #define LIMIT(key, member)                                                               \
     FIELD("resources.limits.", key, pod_container, member), .type = FIELD_QUANTITY
 static const struct field limit_fields[] = {
-    {LIMIT(KEY_GPU_MEM, mem)},        {LIMIT(KEY_GPU_COUNT, cards)},
-    {LIMIT(KEY_NVIDIA_GPU, devices)}, {LIMIT(KEY_GPU_SHARE, slots)},
-    {LIMIT(KEY_GPU_CORE, core)},      FIELDS_END,
+    {LIMIT(KEY_GPU_MEM, mem)},
+    {LIMIT(KEY_GPU_COUNT, cards)},
+    {LIMIT(KEY_NVIDIA_GPU, devices)},
+    {LIMIT(KEY_GPU_SHARE, slots)},
+    {LIMIT(KEY_GPU_CORE, compute_percent)},
+    FIELDS_END,
 };
 
 static const struct field resources_fields[] = {

@@ -185,7 +185,7 @@ bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts
             .uuid = from->uuid,
             .mib = from->mib,
             .percent = (uint8_t)quantity_at_most(from->percent, 100),
-            .core = (uint8_t)quantity_at_most(from->cores, REQUEST_CORE),
+            .compute_percent = (uint8_t)quantity_at_most(from->cores, REQUEST_CORE),
         };
         if (from->slots > promise->slots)
             promise->slots = (uint32_t)from->slots;
@@ -374,13 +374,15 @@ static void take_over(const struct promise *p, struct request *r)
         const struct promise_share *share = &p->shares[i];
         if (share->mib > r->mib_per_card)
             r->mib_per_card = share->mib;
-        r->core = share->core > r->core ? share->core : r->core;
+        r->compute_percent = share->compute_percent > r->compute_percent
+                                 ? share->compute_percent
+                                 : r->compute_percent;
     }
     r->dialect = p->n ? SCV_DIALECT_HAMI : SCV_DIALECT_NONE; /* quotas count it */
     r->units = r->mib_per_card * r->cards;
-    if (r->core == REQUEST_CORE) {
+    if (r->compute_percent == REQUEST_CORE) {
         r->kind = REQUEST_CARDS;
-        r->mib_per_card = r->core = 0;
+        r->mib_per_card = r->compute_percent = 0;
     }
 }
 
@@ -459,8 +461,9 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
             .recorded = true,
         };
     if (request->kind == REQUEST_MEMORY)
-        request->core =
-            (uint8_t)(limits.core < REQUEST_CORE ? limits.core : REQUEST_CORE);
+        request->compute_percent =
+            (uint8_t)(limits.compute_percent < REQUEST_CORE ? limits.compute_percent
+                                                            : REQUEST_CORE);
     return bad;
 }
 

@@ -17,7 +17,7 @@ struct quota_amounts quota_amounts(const struct request *r, uint32_t cards, int6
 {
     if (!quota_counts(r))
         return (struct quota_amounts){0};
-    uint32_t cores = r->kind == REQUEST_CARDS ? REQUEST_CORE : r->core;
+    uint32_t cores = r->kind == REQUEST_CARDS ? REQUEST_CORE : r->compute_percent;
     return (struct quota_amounts){{mib, (int64_t)cores * cards}};
 }
 

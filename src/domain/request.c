@@ -210,7 +210,7 @@ static int check_split(const struct pod *pod, const struct request *r,
     ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
     {
         int64_t units = limit_amount(r->slots ? c->slots : c->mem),
-                percent = limit_amount(c->core);
+                percent = limit_amount(c->compute_percent);
         if (units % r->cards)
             return err_set(err, ERR_INVALID,
                            "%s %u: %lld units of %s cannot be split evenly over %u cards",
@@ -355,11 +355,12 @@ static int memory_request(const struct pod *pod, const struct limits *limits,
     if (!r->slots)
         r->mib_per_card = r->units / r->cards *
                           (MUTANT(units_mixed_up) && r->n_parts > 1 ? 1000 : unit_mib);
-    if (limits->core / r->cards > REQUEST_CORE)
-        return err_set(
-            err, ERR_INVALID, "limit %s: %lld percent exceed the compute of %u card%s",
-            KEY_GPU_CORE, (long long)limits->core, r->cards, r->cards == 1 ? "" : "s");
-    r->core = (uint8_t)(limits->core / r->cards);
+    if (limits->compute_percent / r->cards > REQUEST_CORE)
+        return err_set(err, ERR_INVALID,
+                       "limit %s: %lld percent exceed the compute of %u card%s",
+                       KEY_GPU_CORE, (long long)limits->compute_percent, r->cards,
+                       r->cards == 1 ? "" : "s");
+    r->compute_percent = (uint8_t)(limits->compute_percent / r->cards);
     return 0;
 }
 
@@ -464,7 +465,7 @@ static int check_kinds(const struct limits *l, struct err *err)
                            limit_keys[k]);
         other = l->of[k] ? limit_keys[k] : other;
     }
-    if (l->core && !l->mem && !l->slots)
+    if (l->compute_percent && !l->mem && !l->slots)
         return err_set(err, ERR_INVALID, "limit of %s without limit of %s in the pod",
                        KEY_GPU_CORE, KEY_GPU_MEM);
     return 0;
@@ -507,7 +508,7 @@ void request_of_limits(const struct limits *l, const struct request_rules *rules
         r->mib_per_card = l->mem * rules->unit_mib;
         r->slots = (uint32_t)quantity_at_most(l->slots, UINT16_MAX);
         r->percent = l->slots ? 100 : 0;
-        r->core = (uint8_t)quantity_at_most(l->core, REQUEST_CORE);
+        r->compute_percent = (uint8_t)quantity_at_most(l->compute_percent, REQUEST_CORE);
     } else if (l->devices) {
         r->kind = REQUEST_DEVICES;
         r->cards = r->devices;
@@ -630,7 +631,7 @@ static int dialect_meaning(const struct pod *pod, const struct request_rules *ru
     r->dialect = SCV_DIALECT_HAMI;
     r->kind = d->alone ? REQUEST_CARDS : REQUEST_MEMORY;
     r->cards = d->cards;
-    r->core = d->alone ? 0 : d->cores;
+    r->compute_percent = d->alone ? 0 : d->cores;
     r->placement = d->placement;
     add_parts(d, a, r);
     if ((pod->placement.p && read_placement(pod, &r->placement, err)) ||
@@ -790,8 +791,8 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
                        gib ? "GiB" : "MiB");
         if (r->cards > 1)
             buf_printf(out, " on %u cards", r->cards);
-        if (r->core)
-            buf_printf(out, " with %u %% of the compute%s", r->core,
+        if (r->compute_percent)
+            buf_printf(out, " with %u %% of the compute%s", r->compute_percent,
                        r->cards > 1 ? " of each" : "");
     } else {
         buf_printf(out, "%u %s", r->cards,

@@ -46,8 +46,9 @@ static void add_containers(struct pod_allocation *alloc, const struct pod *pod, 
         if ((c->role == CONTAINER_APP) != apps || !limit.p ||
             quantity_read(limit, &to.amount, NULL) || to.amount <= 0)
             continue;
-        if (resource != IDS_COUNT && c->core.p && quantity_read(c->core, &to.core, NULL))
-            to.core = 0;
+        if (resource != IDS_COUNT && c->compute_percent.p &&
+            quantity_read(c->compute_percent, &to.compute_percent, NULL))
+            to.compute_percent = 0;
         alloc->containers[alloc->n_containers++] = to;
     }
 }
@@ -227,7 +228,7 @@ static void read_cores(struct pod_allocation *alloc, const struct pod *pod)
         ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
                         alloc->n_containers)
     if (span_eq(c->name, of->name))
-        c->core = (int64_t)of->cores * c->amount;
+        c->compute_percent = (int64_t)of->cores * c->amount;
 }
 
 /* In a dialect each container has its own part, the same of each card, by the record of the Binding, as

@@ -20,10 +20,10 @@ struct pod_allocation_container {
     enum container_role role;
     uint32_t index; /* in the allocation annotation */
     enum ids_resource resource;
-    int64_t amount;   /* the limit, and so the number of ids */
-    int64_t core;     /* limit of gpu-core.percentage, of all its cards; 0: none */
-    bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
-    bool own_preload; /* its env sets LD_PRELOAD */
+    int64_t amount;          /* the limit, and so the number of ids */
+    int64_t compute_percent; /* limit of gpu-core.percentage, of all its cards; 0: none */
+    bool own_devices;        /* its env sets NVIDIA_VISIBLE_DEVICES */
+    bool own_preload;        /* its env sets LD_PRELOAD */
     bool privileged;
     int64_t started_s; /* since when it runs, by the API server; 0: not, or not known */
     /* What it may have of each card, up to `amount` ids in all; none: no promise. */

@@ -522,7 +522,7 @@ struct response *response_of(const struct response_settings *settings,
     uint8_t isolation = choose_isolation(&w, response_isolation(settings));
     /* Where MPS runs, a program that is no client of it may find the card taken. */
     if (has_mps(&w) && isolation)
-        add_mps(&w, c->core);
+        add_mps(&w, c->compute_percent);
     if (al->resource == IDS_COUNT)
         return w.r;
     const bool none = span_eq(pod->isolation, SPAN("none")) && settings->less_isolation;

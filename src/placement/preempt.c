@@ -481,8 +481,8 @@ static bool try_all(struct preempt_state *state, int64_t limit)
  * memory that the request needs? */
 static bool is_simple(const struct preempt_state *state)
 {
-    bool simple =
-        !state->run.node->nominated && !state->request->core && !state->request->min_link;
+    bool simple = !state->run.node->nominated && !state->request->compute_percent &&
+                  !state->request->min_link;
     for (size_t i = 0; i < state->run.n; i++) {
         const struct dry_pod *p = &state->run.pods[i];
         simple &= !p->claims && (!p->may_leave || p->cards <= 1);
@@ -495,7 +495,7 @@ static void choose(struct preempt_state *state, int64_t limit)
     bool simple = is_simple(state);
     if (!simple && try_all(state, limit))
         return;
-    bool done = !state->request->core &&
+    bool done = !state->request->compute_percent &&
                 (!state->request->min_link ? choose_by_cards(state, limit, UINT64_MAX)
                                            : state->request->kind == REQUEST_CARDS &&
                                                  choose_by_sets(state, limit));

@@ -95,8 +95,8 @@ static void add_need(struct buf *out, const struct request *r)
         /* In words: kube-scheduler takes the message of its event as a format. */
         add_number(out, "needs ", r->percent ? r->percent : r->mib_per_card,
                    r->percent ? " percent of the memory" : " MiB");
-        if (r->core)
-            add_number(out, " and ", r->core, " % of the compute");
+        if (r->compute_percent)
+            add_number(out, " and ", r->compute_percent, " % of the compute");
         if (r->cards == 1)
             buf_adds(out, " on one card");
         else
@@ -131,7 +131,7 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
     add_need(&need, request);
     make_plain(&need, 0);
     r->need_n = need.n;
-    if (request->kind == REQUEST_MEMORY && !request->core && !request->slots &&
+    if (request->kind == REQUEST_MEMORY && !request->compute_percent && !request->slots &&
         !request->min_link && !request_is_selective(request)) {
         buf_adds(&need, request->cards == 1 ? MOST_FREE : ENOUGH);
         r->plain_n = need.n;
@@ -342,12 +342,14 @@ static void add_later(struct buf *out, const struct ledger_node *node,
     } else {
         if (r->cards > 1)
             add_number(out,
-                       r->core ? "; cards with enough free memory and compute: " : ENOUGH,
+                       r->compute_percent
+                           ? "; cards with enough free memory and compute: "
+                           : ENOUGH,
                        count_fitting(node, r), "");
         add_number(out, MOST_FREE, best->free_mib, " of ");
         add_number(out, "", best->total_mib, " MiB on GPU");
         buf_add_i64(out, best->index);
-        if (idle && r->core) {
+        if (idle && r->compute_percent) {
             add_number(out,
                        "; most free compute beside that memory: ", card_core_left(idle),
                        " % on GPU");
@@ -393,16 +395,16 @@ static enum obstacle_kind obstacle_of(const struct ledger_node *node,
     return r->dialect && node->dialect == SCV_DIALECT_NONE ? OBSTACLE_DIALECT
            : node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
                ? OBSTACLE_NODE
-           : !select_dialect_allows(node, r)           ? OBSTACLE_DIALECT
-           : !select_mode_allows(node, r)              ? OBSTACLE_MODE
-           : !select_isolation_allows(node, r)         ? OBSTACLE_ISOLATION
-           : unknown                                   ? OBSTACLE_NO_SCV
-           : r->min_link && !node->has_links           ? OBSTACLE_NO_LINKS
-           : r->core && !node->has_core && !r->dialect ? OBSTACLE_NO_COMPUTE
-           : r->slots && !ledger_node_offers(node, r)  ? OBSTACLE_NO_SLOTS
-           : alone == FIT_YES                          ? OBSTACLE_NOMINATED
-           : lacks_links(node, r, alone)               ? OBSTACLE_LINKS
-                                                       : OBSTACLE_CARDS;
+           : !select_dialect_allows(node, r)                      ? OBSTACLE_DIALECT
+           : !select_mode_allows(node, r)                         ? OBSTACLE_MODE
+           : !select_isolation_allows(node, r)                    ? OBSTACLE_ISOLATION
+           : unknown                                              ? OBSTACLE_NO_SCV
+           : r->min_link && !node->has_links                      ? OBSTACLE_NO_LINKS
+           : r->compute_percent && !node->has_core && !r->dialect ? OBSTACLE_NO_COMPUTE
+           : r->slots && !ledger_node_offers(node, r)             ? OBSTACLE_NO_SLOTS
+           : alone == FIT_YES                                     ? OBSTACLE_NOMINATED
+           : lacks_links(node, r, alone)                          ? OBSTACLE_LINKS
+                                                                  : OBSTACLE_CARDS;
 }
 
 /* The first one of the card; OBSTACLE_NONE: it can take its part of the request. */
@@ -423,7 +425,7 @@ static struct obstacle obstacle_of_card(const struct card *card, const struct re
         {card, OBSTACLE_WHOLE, card->whole, 0},
         {card, OBSTACLE_MEMORY, shares ? least : 0, card->free_mib},
         {card, OBSTACLE_SLOTS, r->slots, r->slots ? card->slots_left : 0},
-        {card, OBSTACLE_COMPUTE, r->core, card_core_left(card)},
+        {card, OBSTACLE_COMPUTE, r->compute_percent, card_core_left(card)},
         {card, OBSTACLE_SHARED, !shares && taken ? card->total_mib : 0,
          card->free_mib < card->total_mib ? card->free_mib : 0}, /* a promise of 0 MiB */
     };
@@ -660,10 +662,10 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
     if (node->best_index < 0)
         return REASON_UNHEALTHY;
-    if (!r->core)
+    if (!r->compute_percent)
         return REASON_MEMORY;
     struct request memory = *r;
-    memory.core = 0;
+    memory.compute_percent = 0;
     return select_fit(node, &memory) == FIT_YES ? REASON_COMPUTE : REASON_MEMORY;
 }
 
@@ -680,7 +682,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
         for (uint32_t i = 0; i < node->n_cards; i++) {
             const struct card *card = &node->cards[i];
             if (counted >> i & 1 || card->free_mib <= most ||
-                !select_card_suits(card, r) || card_core_left(card) < r->core)
+                !select_card_suits(card, r) || card_core_left(card) < r->compute_percent)
                 continue;
             most = card->free_mib;
             need = request_mib(r, card->total_mib, card->kind->kept_mib);

@@ -45,7 +45,8 @@ static inline bool card_takes(const struct card *card, const struct request *r)
     else
         fits = is_enough(card->free_mib, card, r) && card->free_mib > 0 &&
                (!r->slots || card->slots_left >= (int64_t)r->slots) &&
-               (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
+               (!r->compute_percent || card_core_left(card) >= r->compute_percent ||
+                MUTANT(compute_ignored));
     return fits && !(r->dialect && card->cordoned) && select_card_suits(card, r);
 }
 
@@ -210,7 +211,7 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
     }
     bool needs_scv = r->kind == REQUEST_DEVICES || request_is_selective(r);
     if ((needs_scv && node->source != SOURCE_SCV) ||
-        (r->core && !node->has_core && !r->dialect) ||
+        (r->compute_percent && !node->has_core && !r->dialect) ||
         (r->min_link && !node->has_links && !MUTANT(min_link_ignored)))
         return FIT_LATER;
     return FIT_YES;
@@ -324,7 +325,7 @@ void select_take(struct select_view *view, const struct request *r, uint64_t cho
             r->kind == REQUEST_CARDS
                 ? 0
                 : card->free_mib - request_mib(r, card->total_mib, card->kind->kept_mib);
-        card_add_core(&card->compute_promised, r->core);
+        card_add_core(&card->compute_promised, r->compute_percent);
         card->slots_left -= (int32_t)r->slots;
     }
 }

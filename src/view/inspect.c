@@ -102,7 +102,7 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
         bool whole = r->request->kind == REQUEST_CARDS;
         jwrite_i64(w, "mib", whole ? card->total_mib : r->shares[i].mib);
         write_true(w, "wholeCard", whole);
-        write_set(w, "computePercent", r->request->core);
+        write_set(w, "computePercent", r->request->compute_percent);
         jwrite_object_end(w);
     }
     jwrite_array_end(w);

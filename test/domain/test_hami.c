@@ -85,10 +85,11 @@ TEST(each_shape_has_its_amount_of_a_card)
     array_indices(i, cases) {
         struct request r = asks("", cases[i].spec);
         ck_assert_msg(r.kind == cases[i].kind && r.cards == cases[i].cards &&
-                          r.slots == cases[i].slots && r.core == cases[i].core &&
+                          r.slots == cases[i].slots &&
+                          r.compute_percent == cases[i].core &&
                           r.dialect == SCV_DIALECT_HAMI && !r.hami,
                       "case %zu: kind %d, %u cards, %u slots, %u %%", i, r.kind, r.cards,
-                      r.slots, r.core);
+                      r.slots, r.compute_percent);
         ck_assert_msg(request_mib(&r, kind.total_mib, kind.kept_mib) == cases[i].mib,
                       "case %zu: %lld", i,
                       (long long)request_mib(&r, kind.total_mib, kind.kept_mib));
@@ -231,7 +232,7 @@ TEST(names_and_defaults_are_those_of_its_chart)
     ck_assert_done(request_of(&pod, &own, &arena, &r, &err), err);
     ck_assert_int_eq(r.kind, REQUEST_MEMORY); /* nobody else has such a resource */
     ck_assert_int_eq(request_mib(&r, 16000, 0), 300);
-    ck_assert_uint_eq(r.core, 7);
+    ck_assert_uint_eq(r.compute_percent, 7);
     pod = pod_of("", APPS(C("'a.io/g':'1'," CORES "'0'")));
     ck_assert_done(request_of(&pod, &own, &arena, &r, &err), err);
     ck_assert_int_eq(request_mib(&r, 16000, 0), 500);

@@ -269,7 +269,8 @@ static const char *taken_over(bool counts, const char *metadata, const char *spe
     for (size_t i = 0; i < p.n; i++) {
         ck_assert_int_eq(p.shares[i].card, -1);
         buf_printf(&b, "%.*s %lld %u %u, ", SPAN_ARG(p.shares[i].uuid),
-                   (long long)p.shares[i].mib, p.shares[i].percent, p.shares[i].core);
+                   (long long)p.shares[i].mib, p.shares[i].percent,
+                   p.shares[i].compute_percent);
     }
     buf_printf(&b, "%u", p.slots);
     return arena_copy(&arena, buf_span(&b)).p;

@@ -236,7 +236,7 @@ TEST(only_requests_in_another_systems_words_count)
                          part = {.kind = REQUEST_MEMORY,
                                  .dialect = SCV_DIALECT_HAMI,
                                  .cards = 2,
-                                 .core = 30},
+                                 .compute_percent = 30},
                          whole = {.kind = REQUEST_CARDS,
                                   .dialect = SCV_DIALECT_HAMI,
                                   .cards = 2};

@@ -187,7 +187,8 @@ TEST(compute_is_a_share_of_the_cards_of_the_memory)
             continue;
         }
         ck_assert_msg(rc == 0, "case %zu: %s", i, err.msg);
-        ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
+        ck_assert_msg(r.compute_percent == cases[i].core, "case %zu: %u", i,
+                      r.compute_percent);
     }
 }
 
@@ -254,9 +255,10 @@ TEST(slots_have_memory_in_mib_or_percent)
         struct pod pod = slots_pod(cases[i].notes, cases[i].containers);
         struct request r = object_request(&arena, &pod, 1024);
         ck_assert_int_eq(r.kind, REQUEST_MEMORY);
-        ck_assert_msg(r.cards == cases[i].cards && r.slots == cases[i].slots &&
-                          r.percent == cases[i].percent && r.core == cases[i].core,
-                      "case %zu: %u %u %u %u", i, r.cards, r.slots, r.percent, r.core);
+        ck_assert_msg(
+            r.cards == cases[i].cards && r.slots == cases[i].slots &&
+                r.percent == cases[i].percent && r.compute_percent == cases[i].core,
+            "case %zu: %u %u %u %u", i, r.cards, r.slots, r.percent, r.compute_percent);
         ck_assert_msg(r.mib_per_card == cases[i].mib, "case %zu", i);
         ck_assert_int_eq(r.units, r.mib_per_card * r.cards);
         ck_assert_uint_ge(r.n_parts, 1);

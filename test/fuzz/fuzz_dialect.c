@@ -139,7 +139,7 @@ static void check_request(const struct dialect_pod *pod, const struct pod *objec
                      "another amount of a card");
     fuzz_fail_if(here->cards != pod->cards ||
                      (here->kind == REQUEST_CARDS) != pod->alone ||
-                     (!pod->alone && here->core != pod->cores),
+                     (!pod->alone && here->compute_percent != pod->cores),
                  "another number of cards, or other cores");
 }
 

@@ -57,7 +57,7 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
             shares[i].uuid = promise.shares[i].uuid;
             shares[i].mib = promise_share_mib(&promise, i, &request, 1024);
             shares[i].percent = promise.shares[i].percent;
-            shares[i].core = promise.shares[i].core;
+            shares[i].compute_percent = promise.shares[i].compute_percent;
             fuzz_fail_if(shares[i].mib < 0, "a negative share");
             sum += shares[i].mib;
         }

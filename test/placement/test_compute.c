@@ -40,7 +40,7 @@ static const struct card *card(int i)
 static struct request ask(int mib, int core, uint32_t cards)
 {
     struct request r = memory(mib, cards);
-    r.core = (uint8_t)core;
+    r.compute_percent = (uint8_t)core;
     return r;
 }
 
@@ -189,7 +189,8 @@ TEST(a_bound_pod_counts_for_its_limits)
         struct err err = {0};
         promise_of_bound(&pod, &none, &rules, &arena, &r, &err);
         ck_assert_int_eq(r.kind, cases[i].kind);
-        ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
+        ck_assert_msg(r.compute_percent == cases[i].core, "case %zu: %u", i,
+                      r.compute_percent);
     }
 }
 
@@ -249,7 +250,7 @@ static bool model_fits(const struct model *m, const bool *gone, const struct req
                 mib -= m->pods[i].mib;
                 core -= m->pods[i].core;
             }
-        fit += mib >= (int)r->mib_per_card && core >= r->core;
+        fit += mib >= (int)r->mib_per_card && core >= r->compute_percent;
     }
     return fit >= r->cards;
 }
@@ -265,7 +266,7 @@ static void add_random(struct model *m, struct rng *rng, const struct request *r
     m->pods[m->n].card = first;
     m->pods[m->n].cards = (int)r->cards;
     m->pods[m->n].mib = (int)r->mib_per_card;
-    m->pods[m->n].core = r->core;
+    m->pods[m->n].core = r->compute_percent;
     m->pods[m->n++].priority = priority;
 }
 

@@ -129,7 +129,7 @@ TEST(cards_without_an_obstacle_are_those_of_select)
                 (uint32_t)rng_below(&rng, 2) * (1 + (uint32_t)rng_below(&rng, 99));
         }
         r.mib_per_card = r.percent ? 0 : (int64_t)rng_below(&rng, MIB + 10);
-        r.core = r.kind == REQUEST_MEMORY ? (uint8_t)rng_below(&rng, 100) : 0;
+        r.compute_percent = r.kind == REQUEST_MEMORY ? (uint8_t)rng_below(&rng, 100) : 0;
         for (int i = 0; i < CARDS; i++) {
             struct card *c = &cards[i];
             *c = (struct card){.index = i,

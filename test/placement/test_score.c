@@ -336,7 +336,7 @@ static struct request random_request(struct rng *rng)
     if (r.kind == REQUEST_CARDS && rng_below(rng, 4) == 0)
         r.mib_per_card = 20000;
     r.clock_mhz = rng_below(rng, 8) == 0 ? 5000 : 0;
-    r.core = r.kind == REQUEST_MEMORY && rng_below(rng, 4) == 0 ? 30 : 0;
+    r.compute_percent = r.kind == REQUEST_MEMORY && rng_below(rng, 4) == 0 ? 30 : 0;
     return r;
 }
 

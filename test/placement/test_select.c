@@ -104,7 +104,7 @@ static void terminate(const char *uid)
 
 static struct request with_core(struct request r, uint32_t percent)
 {
-    r.core = percent;
+    r.compute_percent = percent;
     return r;
 }
 

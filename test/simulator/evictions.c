@@ -101,7 +101,7 @@ static bool fits_already(const struct replica *by, const struct preemption *p,
     for (uint32_t c = 0; c < node->n_cards; c++) {
         const struct card *card = &node->cards[c];
         int64_t left = card->total_mib - card->withheld_mib;
-        uint32_t core = r->core;
+        uint32_t core = r->compute_percent;
         bool empty = true;
         for (const struct ledger_pod *q = node->pods; q; q = q->next) {
             int64_t mib = ledger_pod_mib(q, card);
@@ -116,9 +116,9 @@ static bool fits_already(const struct replica *by, const struct preemption *p,
                      card->total_mib >= oracle_part(r, card->total_mib) &&
                      request_accepts_card(r, card->kind);
         if (suits &&
-            (r->kind == REQUEST_CARDS
-                 ? empty && !card->withheld_mib
-                 : left >= oracle_part(r, card->total_mib) && (!r->core || core <= 100)))
+            (r->kind == REQUEST_CARDS ? empty && !card->withheld_mib
+                                      : left >= oracle_part(r, card->total_mib) &&
+                                            (!r->compute_percent || core <= 100)))
             bits |= 1u << oracle_card(oracle_index(node->name.p), card->index);
     }
     return oracle_connects(&by->delivered.nodes[oracle_index(node->name.p)].links, bits,

@@ -703,7 +703,8 @@ void oracle_promised(struct world *w, const struct replica *r,
                    p->foreign || p->tampered ? oracle_must_count(w, p, r, node, card)
                                              : oracle_holds(p, node, card));
     /* A pod without a share can be beside outsiders that have too much. */
-    sum.core = pod->request->core ? sum.core + (int)pod->request->core : 0;
+    sum.core =
+        pod->request->compute_percent ? sum.core + (int)pod->request->compute_percent : 0;
     check_sum(w, &sum, mib, node, card);
 }
 

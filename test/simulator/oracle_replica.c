@@ -394,12 +394,12 @@ static void compare_request(struct world *w, const struct replica *r,
         same = same && has->dialect == SCV_DIALECT_HAMI &&
                oracle_part(has, 12196) == oracle_ask_mib(ask, 12196) &&
                (int32_t)has->slots == ask->slots && has->isolation == ask->isolation &&
-               has->core * (int64_t)has->cards == p->raw_core;
+               has->compute_percent * (int64_t)has->cards == p->raw_core;
     else if (want == REQUEST_MEMORY)
         same =
             same && has->mib_per_card == ask->mib && (int32_t)has->slots == ask->slots &&
             (int32_t)has->percent == ask->percent && has->isolation == ask->isolation &&
-            has->core * (int64_t)has->cards == p->raw_core;
+            has->compute_percent * (int64_t)has->cards == p->raw_core;
     if (want == REQUEST_MEMORY || want == REQUEST_CARDS)
         same = same && (int32_t)has->cards == ask->cards &&
                has->min_link == (ask->min_link ? ask->min_link + 1 : 0);

@@ -174,8 +174,10 @@ static bool takes(const struct world *w, const struct view *v, struct asking a,
 {
     return is_in(v, card) && !card->whole && isolates(v, a.request) &&
            room_for(w, v, a, card) >= part(v, a.request, card) &&
-           (!a.request->core ||
-            (card->compute_promised + card->compute_reserved + a.request->core <= 100 &&
+           (!a.request->compute_percent ||
+            (card->compute_promised + card->compute_reserved +
+                     a.request->compute_percent <=
+                 100 &&
              !evictions_kept_mib(w, v->index, a.uid, a.priority, card))) &&
            request_accepts_card(
                a.request,
@@ -198,10 +200,10 @@ static void look_at_card(struct world *w, const struct view *v,
                  (long long)card->promised_mib);
     if ((pod->request->kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is promised whole", uid, card->index);
-    if (pod->request->core && card->compute_promised > 100)
+    if (pod->request->compute_percent && card->compute_promised > 100)
         violated(w,
                  "%s gets %u percent of the compute of GPU%d, of which %u are promised",
-                 uid, pod->request->core, card->index, card->compute_promised);
+                 uid, pod->request->compute_percent, card->index, card->compute_promised);
     if (room(v, card) < reserved_mib(before(v->r), uid, pod->priority, v->index, card))
         violated(w, "%s gets memory of GPU%d of n%d that is reserved for other pods", uid,
                  card->index, v->index);

@@ -35,7 +35,7 @@ static void reserve(const char *name, int card, uint8_t core)
 {
     struct ledger_share share = {.card = card, .mib = 10};
     const struct request asked = {
-        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 10, .core = core};
+        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 10, .compute_percent = core};
     const struct ledger_reservation one = {.uid = span_of(name),
                                            .ns = SPAN("default"),
                                            .name = span_of(name),
@@ -52,7 +52,7 @@ static void place(const char *uid, int card, uint8_t core)
                                   .cards = 1,
                                   .units = 20,
                                   .mib_per_card = 20,
-                                  .core = core};
+                                  .compute_percent = core};
     const struct ledger_share share = {.card = card, .mib = 20};
     ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &asked, NULL), SPAN("n1"),
                      &share, 1);
