@@ -75,7 +75,7 @@ static inline struct request_rules ledger_rules(const struct ledger_settings *s)
 enum card_state {
     CARD_AVAILABLE = 0,
     CARD_UNHEALTHY, /* not Healthy in its Scv, or in MIG mode beside a healthy instance of it */
-    CARD_LISTED, /* listed in the ConfigMap unhealthy-gpu-<node> */
+    CARD_EXCLUDED, /* listed in the ConfigMap unhealthy-gpu-<node> */
     CARD_HELD, /* a container in the Scv's podList has it through nvidia.com/..., or pods
                   that are not in the podList yet need all remaining cards, or all of those
                   without a promise */

@@ -37,7 +37,7 @@ enum obstacle_kind {
     OBSTACLE_MODEL,     /* or clock: request_accepts_card */
     OBSTACLE_SIZE,      /* MiB */
     OBSTACLE_UNHEALTHY, /* of enum card_state */
-    OBSTACLE_LISTED,
+    OBSTACLE_EXCLUDED,
     OBSTACLE_HELD,
     OBSTACLE_DUPLICATE,
     OBSTACLE_WHOLE,  /* promised as a whole card */

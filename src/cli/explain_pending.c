@@ -67,7 +67,7 @@ static const char *const card_words[] = {
     [OBSTACLE_MODEL] = "model or clock does not match",
     [OBSTACLE_SIZE] = "too small",
     [OBSTACLE_UNHEALTHY] = "unhealthy",
-    [OBSTACLE_LISTED] = "excluded by the ConfigMap",
+    [OBSTACLE_EXCLUDED] = "excluded by the ConfigMap",
     [OBSTACLE_HELD] = "allocated through nvidia.com/gpu",
     [OBSTACLE_DUPLICATE] = "has the same UUID as another card",
     [OBSTACLE_WHOLE] = "promised as a whole card",
@@ -445,7 +445,7 @@ static void try_node(struct explain_page *p, const struct ledger_node *node)
         [OBSTACLE_MODE] = " without the label gpushare/mode",
         [OBSTACLE_NO_SLOTS] = " once its device plugin offers " KEY_GPU_SHARE,
         [OBSTACLE_UNHEALTHY] = " becomes healthy",
-        [OBSTACLE_LISTED] = " is removed from the ConfigMap",
+        [OBSTACLE_EXCLUDED] = " is removed from the ConfigMap",
         [OBSTACLE_HELD] = " is released by the pod that has nvidia.com/gpu",
         [OBSTACLE_DUPLICATE] = " gets a UUID of its own in the Scv",
     };

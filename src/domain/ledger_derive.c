@@ -620,7 +620,7 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     ARRAY_EACH_ITEM(struct card, card, node->cards, node->n_cards)
     {
         if (lists_card(f, card->index, card->index + INT64_C(1)))
-            card->state = MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
+            card->state = MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_EXCLUDED;
     }
     int64_t slots = f->has[LEDGER_NODE] ? slots_of_card(node) : UINT16_MAX;
     for (uint32_t i = 0; i < node->n_cards; i++)

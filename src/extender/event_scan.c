@@ -191,7 +191,7 @@ static void take_cards(struct event_scan *s, struct known *known,
             k->uuid = xmemdup0(card->uuid.p, card->uuid.n);
         k->now = card;
         k->index = card->index;
-        set_state(k, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
+        set_state(k, card->state == CARD_UNHEALTHY || card->state == CARD_EXCLUDED,
                   card->overcommitted, now_ms);
     }
     ARRAY_EACH_ITEM(struct known_card, k, known->cards, known->n)
@@ -242,8 +242,8 @@ static void write_card(const struct known *node, const struct known_card *card,
     if (topic == BACK && uuid.n && other_at(node, card, false))
         buf_printf(out, " (now %.*s)", SPAN_ARG(uuid));
     else if (topic == LOST && now)
-        buf_adds(out,
-                 now->state == CARD_LISTED ? " (excluded by ConfigMap)" : " (unhealthy)");
+        buf_adds(out, now->state == CARD_EXCLUDED ? " (excluded by ConfigMap)"
+                                                  : " (unhealthy)");
     else if (topic == LOST && uuid.n && other_at(node, card, true))
         buf_printf(out, " (%.*s was replaced by another card)", SPAN_ARG(uuid));
     else if (topic == LOST)

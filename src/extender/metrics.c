@@ -343,7 +343,7 @@ static const char *const node_states[NODE_STATES] = {
 
 static const char *const card_states[] = {
     [CARD_AVAILABLE] = "healthy",        [CARD_UNHEALTHY] = "unhealthy",
-    [CARD_LISTED] = "excluded",          [CARD_HELD] = "other-plugin",
+    [CARD_EXCLUDED] = "excluded",        [CARD_HELD] = "other-plugin",
     [CARD_DUPLICATE] = "duplicate-uuid",
 };
 _Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without a name");

@@ -75,7 +75,7 @@ const char *view_health(enum card_state state)
 {
     static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
-                                        [CARD_LISTED] = "Excluded",
+                                        [CARD_EXCLUDED] = "Excluded",
                                         [CARD_HELD] = "OtherPlugin",
                                         [CARD_DUPLICATE] = "DuplicateUUID"};
     _Static_assert(ARRAY_LEN(names) == CARD_STATES, "a state without a name");

@@ -522,7 +522,7 @@ TEST(unusable_capacity_has_a_reason)
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_USABLE);
     ck_assert_int_eq(node("low")->cards[0].state, CARD_AVAILABLE);
-    ck_assert_int_eq(node("low")->cards[1].state, CARD_LISTED);
+    ck_assert_int_eq(node("low")->cards[1].state, CARD_EXCLUDED);
     ck_assert_int_eq(node("low")->cards[1].free_mib, 0);
     ck_assert_int_eq(node("low")->unknown_listed_card, -1);
     one = 2; /* no such card: the unhealthy one is still unknown */
