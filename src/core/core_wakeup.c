@@ -276,8 +276,10 @@ static void wake_for_quotas(struct step *s)
     const struct ledger_pod *pod = ledger_first_pending(core->ledger);
     if (s->now.mono_ms < quotas_due(core))
         return;
-    ledger_quotas(core->ledger)->freed = false;
     core->quotas_woken_ms = s->now.mono_ms;
+    if (core_quotas_ready(core, s->now, NULL)) /* once they are, what is free counts */
+        return;
+    ledger_quotas(core->ledger)->freed = false;
     for (; pod; pod = pod->next)
         if (quota_counts(request_on(pod->request, SCV_DIALECT_HAMI)) &&
             !core_quota_check(core, s->now, pod->ns, pod->uid, pod->request, NULL, 0,

@@ -362,13 +362,30 @@ static bool is_of(const struct scv_held *held, struct span ns, struct span name)
     return span_eq(held->pod, name) && span_eq(held->ns, ns);
 }
 
-/* In a dialect: of a pod whose promise counts, as of one that its system has bound. */
+/* Are these the cards of the pod's promise? One that its system has bound counts by that wherever the
+ * podList shows it, because the kubelet's choice of ids is not that of the system. */
+static bool has_cards(const struct ledger_pod *pod, const struct scv_held *held)
+{
+    for (size_t k = 0; k < held->n_uuids; k++) {
+        uint32_t i = 0;
+        while (i < pod->n_shares && pod->shares[i].card >= 0 &&
+               !span_eq(pod->shares[i].uuid, held->uuids[k]))
+            i++;
+        if (i == pod->n_shares)
+            return false;
+    }
+    return pod->n_shares > 0;
+}
+
+/* In a dialect: of a running pod whose promise counts. A pending one can have the name of an earlier
+ * pod, whose containers still run. */
 static bool is_promised(const struct ledger_node *node, const struct scv_held *held)
 {
-    const struct ledger_pod *pod =
-        node->facts->dialect == SCV_DIALECT_NONE ? NULL : node->pods;
-    while (pod && !(pod->n_shares && request_on(pod->asks, SCV_DIALECT_HAMI)->dialect &&
-                    is_of(held, pod->ns, pod->name)))
+    bool words = node->facts->dialect != SCV_DIALECT_NONE &&
+                 span_eq(held->resource, SPAN(KEY_NVIDIA_GPU));
+    const struct ledger_pod *pod = words ? node->pods : NULL;
+    while (pod && !(pod->running && request_on(pod->asks, SCV_DIALECT_HAMI)->dialect &&
+                    is_of(held, pod->ns, pod->name) && has_cards(pod, held)))
         pod = pod->next;
     return pod;
 }

@@ -124,7 +124,7 @@ uint32_t requests_pend(struct requests *all, const struct request *r, int32_t pr
         return UINT32_MAX;
     for (struct request_class *c = all->classes; i < all->n_classes; i++, c++)
         if (!c->pods)
-            unused = i;
+            unused = unused < i ? unused : i; /* the lowest one */
         else if (c->priority == priority && request_equal(c->request, r))
             break;
     if (i == all->n_classes) {

@@ -188,18 +188,19 @@ static void end_container(struct jwrite *w)
 }
 
 /* Writes which container has which cards of the promise, as the allocation annotation
- * does: of memory each container has a part on every card; whole cards are dealt in
- * order. */
+ * does: of memory, and in a dialect, each container has a part on every card; whole cards are
+ * dealt in order. */
 static void write_promised(struct jwrite *w, bool *any, const struct ledger_pod *pod)
 {
     const struct request_part all = {.amount = pod->n_shares};
     const struct request *r = pod->request;
     const struct request_part *parts = r->n_parts ? r->parts : &all;
     size_t n_parts = r->n_parts ? r->n_parts : 1;
+    const bool dealt = r->kind == REQUEST_CARDS && !r->dialect;
     uint32_t next = 0;
     for (size_t c = 0; c < n_parts && pod->n_shares; c++) {
-        uint32_t from = r->kind == REQUEST_CARDS ? next : 0, to = pod->n_shares;
-        if (r->kind == REQUEST_CARDS && parts[c].amount < to - from)
+        uint32_t from = dealt ? next : 0, to = pod->n_shares;
+        if (dealt && parts[c].amount < to - from)
             to = from + (uint32_t)parts[c].amount;
         next = to;
         begin_container(w, any, parts[c].name);

@@ -321,6 +321,41 @@ TEST(a_pod_that_was_taken_over_counts_by_its_promise)
     ck_held(true);
 }
 
+#define TAKEN_OVER                                                                       \
+    "'hami.io/vgpu-node':'n1','hami.io/vgpu-devices-allocated':'U1,NVIDIA,6000,0:;'"
+
+/* Only what its system gave it by nvidia.com/gpu, and ours by our record, is not held. */
+TEST(a_promise_on_one_card_releases_no_other)
+{
+    static const char *const words[] = {"hami", "unserved"};
+    array_items(word, words) {
+        start_in(&(struct dialect_case){*word, &dialect_hami});
+        rig_see(of_hami("A", TAKEN_OVER));
+        see_dialect(*word,
+                    "{'namespace':'default','name':'job','container':'c',"
+                    "'resource':'nvidia.com/gpu.shared','units':1,'cards':['U0']}");
+        ck_held(true);
+    }
+    static const char ours[] =
+        "'ALIYUN_COM_GPU_MEM_IDX':'%s','gpushare/card-uuid':'U%s',"
+        "'gpushare/card-memory':'6000 A','gpushare/memory-unit':'1',"
+        "'scheduler.framework.gpushare.allocation':"
+        "'{\\\"0\\\":{\\\"%s\\\":6000}}'";
+    static const char *const cards[] = {"0", "1"};
+    for (int i = 0; i < 2; i++) {
+        const char *card = cards[i];
+        start_in(&(struct dialect_case){"unserved", &dialect_hami});
+        rig_see(of_hami("A", rig_text(ours, card, card, card).p));
+        ck_held(i != 0);
+    }
+    /* A pod of the same name, whose containers cannot be the ones that are listed. */
+    start_in(&(struct dialect_case){"unserved", &dialect_hami});
+    struct pod later = of_hami("B", TAKEN_OVER);
+    later.phase = POD_PENDING;
+    rig_see(later);
+    ck_held(true);
+}
+
 TEST(nvidia_gpu_is_not_bound_where_its_meaning_is_unknown)
 {
     array_items(c, others) {

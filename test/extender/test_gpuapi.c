@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "domain/dialect.h"
 #include "extender/core_driver_rig.h"
 
 /*
@@ -37,7 +38,8 @@ static json_t *scv(void)
 static void begin_with(json_t *objects, int64_t idle_ms)
 {
     static int64_t grace_s;
-    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
+    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024, .dialect = &dialect_hami},
+              false);
     rig_deliver(&rig, objects);
     streams = (struct view_watch_limit){.most = 10};
     for (int i = 0; i < 2; i++)
@@ -125,6 +127,30 @@ TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
            GONE("GpuPod", "d-p") "\"spec\":{},\"status\":{}},\"Type\":\"DELETED\"}\n");
     close_stream(&nodes);
     close_stream(&pods);
+    end();
+}
+
+TEST(a_whole_card_in_the_words_of_hami_has_its_pod)
+{
+    json_t *node = rig_scv("node-a",
+                           "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,"
+                           "\"uuid\":\"GPU-1\"}",
+                           ",\"dialect\":\"hami\"");
+    json_t *pod = rig_json(
+        "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"w\",\"namespace\":\"d\",\"uid\":"
+        "\"w\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15109\","
+        "\"gpushare/card-memory\":\"whole "
+        "w\"}},\"spec\":{\"nodeName\":\"node-a\",\"containers\":[{"
+        "\"name\":\"c\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"1\"}}}]},"
+        "\"status\":{\"phase\":\"Running\"}}");
+    begin_with(json_pack("[oo]", node, pod), 0);
+    struct httpd_reply reply = open_stream(PODS, false);
+    cleanup_buf struct buf out = {0};
+    while (reply.stream->fill(reply.stream_ctx, NULL, &out) != HTTPD_STREAM_END)
+        continue;
+    close_stream(&reply);
+    ck_assert_contains(out.p, "GPU-1");
     end();
 }
 
