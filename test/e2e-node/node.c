@@ -262,7 +262,10 @@ void node_wait_well(void)
     real_wait_ready();
     extender_wait_answers(&cluster.extender);
     lib_wait(node_metric("registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
-             node_metric("registered{resource=\"aliyun.com/gpu-count\"}") == 1);
+             node_metric("registered{resource=\"aliyun.com/gpu-count\"}") == 1 &&
+             node_metric("registered{resource=\"aliyun.com/gpu-core.percentage\"}") !=
+                 0 &&
+             node_metric("registered{resource=\"aliyun.com/gpu-share\"}") != 0);
     lib_wait(node_allocatable() == NODE_UNITS &&
              allocatable("aliyun.com/gpu-count") == (int)cards_now());
     lib_wait(is_known());
