@@ -105,8 +105,7 @@ $(B)/test/integration/test_agent $(B)/test/integration/test_plugin $(B)/test/int
     $(B)/test/integration/test_driver $(B)/test/integration/test_limit_readback $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
-E2E_SHORT  := requests agent plugin conformance faults restore choice tls apiservice inspect chart helm \
-              takeover install tenant writers audit
+E2E_SHORT  := requests agent plugin conformance choice tls apiservice chart install tenant
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 # kube-sim models later releases. No plugin for gangs, and another framework for plugins.
@@ -140,7 +139,7 @@ MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMA
 
 # NODE="plugins" selects among them, NODE=short what CI runs. managed takes four minutes; CI runs one
 # of its tests.
-NODE_SHORT  := node driver_limit hami
+NODE_SHORT  := driver_limit hami
 NODE_SUITES := $(if $(NODE),$(patsubst %,$(B)/$(NODE_DIR)/test_%,$(patsubst short,$(NODE_SHORT),$(NODE))),$(filter-out %/test_managed %/test_kubeadm,\
                  $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
@@ -187,9 +186,14 @@ ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate \
 OUTSIDE    := $(patsubst %,$(B)/test/base/test_%,includes mutants shell) \
               $(patsubst %,$(B)/test/integration/test_%,docs images krew man manifests \
                 options release samples symbols)
+# SHORT=1, as in CI: not those that wait most of their time, each of which another sanitizer or the
+# release build runs.
+SHORT_address := $(patsubst %,$(B)/test/%,replay/test_replay $(patsubst %,integration/test_%,certs slow_lease \
+                   stale limit_readback))
+SHORT_thread  := $(patsubst %,$(B)/test/integration/test_%,install inspect_cli kubectl faults overuse)
 # The longest first, so that no core idles at the end.
 TESTS      := $(B)/walk $(B)/simulate $(UNITS) $(LIMIT_TESTS) $(SUITES) $(FUZZERS)
-TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
+TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE) $(if $(SHORT),$(SHORT_$(SANITIZE)))) $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(TESTS))
 
 # What make check T= runs.
 T_PROGRAMS    := $(foreach t,$(T),$(B)/test/$(firstword $(subst :, ,$t)))
