@@ -353,9 +353,8 @@ static void charge_pod(struct ledger *l, struct ledger_node *node, struct ledger
 
 static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own)
 {
-    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         charge_pod(l, node, pod, own);
-    }
     const struct ledger_node_facts *f = node->facts;
     ARRAY_EACH_ITEM(const struct departure, d, f->departures, f->n_departures)
     {

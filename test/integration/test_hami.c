@@ -13,34 +13,25 @@
 #define CORES     "'nvidia.com/gpucores':"
 #define C(limits) "{'name':'c','image':'i','resources':{'limits':{" limits "}}}"
 
-static void load(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void load(const char *fmt, ...)
-{
-    va_list ap;
-    cleanup_buf struct buf text = {0};
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    for (char *p = text.p; *p; p++)
-        *p = *p == '\'' ? '"' : *p;
-    sim_load(&sim, "%s", text.p);
-}
-
 /* `status`: of the Scv, `notes`: annotations of the Node; slots of each card. */
 static void add_node(const char *name, int slots, const char *status, const char *notes)
 {
-    load("{'apiVersion':'v1','kind':'Node','metadata':{'name':'%s','annotations':{%s}},"
-         "'status':{'capacity':{'nvidia.com/gpu':'%d'},'allocatable':{'nvidia.com/gpu':"
-         "'%d'}}}",
-         name, notes, 2 * slots, 2 * slots);
-    load("{'apiVersion':'core.run-linux.com/v1','kind':'Scv','metadata':{'name':'%s'},"
-         "'spec':{'updateInterval':1000},'status':{%s'cardList':["
-         "{'id':0,'health':'Healthy','model':'Tesla T4','uuid':'GPU-%s-0',"
-         "'totalMemory':16384,'reservedMemory':384,'freeMemory':16384},"
-         "{'id':1,'health':'Healthy','model':'NVIDIA A100','uuid':'GPU-%s-1',"
-         "'totalMemory':16384,'reservedMemory':384,'freeMemory':16384}],"
-         "'updateTime':'2026-11-21T09:00:00Z'}}",
-         name, status, name, name);
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'Node','metadata':{'name':'%s','annotations':{%s}},"
+        "'status':{'capacity':{'nvidia.com/gpu':'%d'},'allocatable':{'nvidia.com/gpu':"
+        "'%d'}}}",
+        name, notes, 2 * slots, 2 * slots);
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'core.run-linux.com/v1','kind':'Scv','metadata':{'name':'%s'},"
+        "'spec':{'updateInterval':1000},'status':{%s'cardList':["
+        "{'id':0,'health':'Healthy','model':'Tesla T4','uuid':'GPU-%s-0',"
+        "'totalMemory':16384,'reservedMemory':384,'freeMemory':16384},"
+        "{'id':1,'health':'Healthy','model':'NVIDIA A100','uuid':'GPU-%s-1',"
+        "'totalMemory':16384,'reservedMemory':384,'freeMemory':16384}],"
+        "'updateTime':'2026-11-21T09:00:00Z'}}",
+        name, status, name, name);
 }
 
 static void set_up(int slots, const char *notes)
@@ -124,7 +115,7 @@ TEST(every_shape_gets_its_part)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *name = lib_fmt("p%zu", i);
         const char *pod = pod_text(name, cases[i].notes, cases[i].spec);
-        load("%s", pod);
+        sim_load_quoted(&sim, "%s", pod);
         const json_t *reply = reply_for(pod);
         ck_assert_msg(!strcmp(lib_text(reply, "NodeNames"), cases[i].nodes),
                       "case %zu: %s", i, lib_text(reply, ""));
@@ -146,8 +137,8 @@ TEST(a_node_without_the_dialect_keeps_what_it_has)
     set_up(10, "");
     const char *plain = pod_text("g", "", "'containers':[" C(GPU "'1'") "]"),
                *ours = pod_text("m", "", "'containers':[" C(GPU "'1'," MEM "'3000'") "]");
-    load("%s", plain);
-    load("%s", ours);
+    sim_load_quoted(&sim, "%s", plain);
+    sim_load_quoted(&sim, "%s", ours);
     const json_t *reply = reply_for(ours);
     ck_assert_str_eq(
         why_not(reply, "n"),
@@ -170,13 +161,13 @@ TEST(the_cards_of_the_node_are_shared_as_hami_shares_them)
                       alone[] = "'containers':[" C(GPU "'1'") "]";
     cleanup_buf struct buf why = {0};
     set_up(2, "'hami.io/device-cordon':'GPU-x, GPU-h-1'");
-    load("%s", pod_text("a", "", small));
+    sim_load_quoted(&sim, "%s", pod_text("a", "", small));
     ck_assert_msg(binds("a", "h", &why), "%s", why.p);
     ck_assert_contains(why_not(reply_for(pod_text("b", "", small)), "h"),
                        "needs nvidia.com/gpumem 100 on 1 card = 100 MiB, 60 percent of "
                        "nvidia.com/gpucores");
     ck_assert_contains(why_not(reply_for(pod_text("b", "", alone)), "h"), "needs");
-    load("%s", pod_text("t", "", tiny));
+    sim_load_quoted(&sim, "%s", pod_text("t", "", tiny));
     ck_assert_msg(binds("t", "h", &why), "%s", why.p);
     const char *both = why_not(reply_for(pod_text("b", "", tiny)), "h");
     ck_assert_contains(both, "too few free slots of nvidia.com/gpu: GPU0");
@@ -192,8 +183,9 @@ TEST(an_edited_pod_keeps_its_promise)
 {
     cleanup_buf struct buf why = {0};
     set_up(10, "");
-    load("%s", pod_text("a", "", "'containers':[" C(GPU "'2'," PERCENT "'75'") "]"));
-    load("%s", pod_text("w", "", "'containers':[" C(GPU "'1'") "]"));
+    sim_load_quoted(&sim, "%s",
+                    pod_text("a", "", "'containers':[" C(GPU "'2'," PERCENT "'75'") "]"));
+    sim_load_quoted(&sim, "%s", pod_text("w", "", "'containers':[" C(GPU "'1'") "]"));
     ck_assert_msg(binds("a", "h", &why), "%s", why.p);
     ck_assert(!binds("w", "h", &why));
     for (int restarted = 0; restarted < 2; restarted++) {
@@ -224,11 +216,14 @@ TEST(explain_speaks_both_languages)
 {
     cleanup_buf struct buf why = {0};
     set_up(10, "");
-    load("%s", pod_text("a", "", "'containers':[" C(GPU "'2'," MEM "'13000'") "]"));
-    load("%s", pod_text("m", "", "'containers':[" C(GPU "'1'," MEM "'3200'") "]"));
-    load("%s", pod_text("t", "'nvidia.com/use-gputype':'H100'",
-                        "'containers':[" C(GPU "'1'," MEM "'100'") "]"));
-    load("%s", pod_text("g", "", "'containers':[" C(GPU "'1'") "]"));
+    sim_load_quoted(&sim, "%s",
+                    pod_text("a", "", "'containers':[" C(GPU "'2'," MEM "'13000'") "]"));
+    sim_load_quoted(&sim, "%s",
+                    pod_text("m", "", "'containers':[" C(GPU "'1'," MEM "'3200'") "]"));
+    sim_load_quoted(&sim, "%s",
+                    pod_text("t", "'nvidia.com/use-gputype':'H100'",
+                             "'containers':[" C(GPU "'1'," MEM "'100'") "]"));
+    sim_load_quoted(&sim, "%s", pod_text("g", "", "'containers':[" C(GPU "'1'") "]"));
     ck_assert_msg(binds("a", "h", &why), "%s", why.p);
     const char *said = explained("m");
     ck_assert_contains(said, "nvidia.com/gpumem 3200 on 1 card = 3200 MiB");
@@ -251,8 +246,9 @@ TEST(explain_knows_the_names_of_the_cluster)
     add_node("h", 10, "'dialect':'hami',", "");
     suite_extender(ARGV("--requests-of", "hami", "--hami-values",
                         "resourceMem=example.com/mem, memoryFactor=2"));
-    load("%s",
-         pod_text("m", "", "'containers':[" C(GPU "'1','example.com/mem':'100'") "]"));
+    sim_load_quoted(
+        &sim, "%s",
+        pod_text("m", "", "'containers':[" C(GPU "'1','example.com/mem':'100'") "]"));
     ck_assert_contains(explained("m"), "example.com/mem 100 on 1 card = 200 MiB");
 }
 
@@ -297,7 +293,7 @@ TEST(cards_are_reserved_on_the_node_that_has_them)
     for (int i = 0; i < 3; i++) {
         const char *name = lib_fmt("w%d", i);
         const char *pod = pod_text(name, "", "'containers':[" C(GPU "'1'") "]");
-        load("%s", pod);
+        sim_load_quoted(&sim, "%s", pod);
         const json_t *reply = NULL;
         lib_wait((reply = reply_for(pod)) && lib_size(reply, "NodeNames") == 1);
         const char *node = lib_str(reply, "NodeNames.0");

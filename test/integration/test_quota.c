@@ -7,37 +7,30 @@
  * say. One node of HAMi's dialect has two cards of 16000 MiB.
  */
 
-static void load(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void load(const char *fmt, ...)
-{
-    va_list ap;
-    cleanup_buf struct buf text = {0};
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    for (char *p = text.p; *p; p++)
-        *p = *p == '\'' ? '"' : *p;
-    sim_load(&sim, "%s", text.p);
-}
-
 static void add_node(void)
 {
-    load("{'apiVersion':'v1','kind':'Node','metadata':{'name':'h'},'status':{'capacity':{"
-         "'nvidia.com/gpu':'20'},'allocatable':{'nvidia.com/gpu':'20'}}}");
-    load("{'apiVersion':'core.run-linux.com/v1','kind':'Scv','metadata':{'name':'h'},"
-         "'spec':{'updateInterval':1000},'status':{'dialect':'hami','cardList':["
-         "{'id':0,'health':'Healthy','uuid':'GPU-0','totalMemory':16000,'freeMemory':"
-         "16000},"
-         "{'id':1,'health':'Healthy','uuid':'GPU-1','totalMemory':16000,'freeMemory':"
-         "16000}],"
-         "'updateTime':'2026-11-21T09:00:00Z'}}");
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'Node','metadata':{'name':'h'},'status':{'capacity':{"
+        "'nvidia.com/gpu':'20'},'allocatable':{'nvidia.com/gpu':'20'}}}");
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'core.run-linux.com/v1','kind':'Scv','metadata':{'name':'h'},"
+        "'spec':{'updateInterval':1000},'status':{'dialect':'hami','cardList':["
+        "{'id':0,'health':'Healthy','uuid':'GPU-0','totalMemory':16000,'freeMemory':"
+        "16000},"
+        "{'id':1,'health':'Healthy','uuid':'GPU-1','totalMemory':16000,'freeMemory':"
+        "16000}],"
+        "'updateTime':'2026-11-21T09:00:00Z'}}");
 }
 
 static void set_quota(const char *mib)
 {
-    load("{'apiVersion':'v1','kind':'ResourceQuota','metadata':{'name':'q','namespace':"
-         "'default'},'spec':{'hard':{'limits.nvidia.com/gpumem':'%s','pods':'9'}}}",
-         mib);
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'ResourceQuota','metadata':{'name':'q','namespace':"
+        "'default'},'spec':{'hard':{'limits.nvidia.com/gpumem':'%s','pods':'9'}}}",
+        mib);
 }
 
 static void start_extender(void)
@@ -48,10 +41,12 @@ static void start_extender(void)
 
 static void add_pod_of(const char *name, const char *limits)
 {
-    load("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s','namespace':'default',"
-         "'uid':'uid-%s'},'spec':{'containers':[{'name':'c','image':'i','resources':{"
-         "'limits':{%s}}}]},'status':{'phase':'Pending'}}",
-         name, name, limits);
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s','namespace':'default',"
+        "'uid':'uid-%s'},'spec':{'containers':[{'name':'c','image':'i','resources':{"
+        "'limits':{%s}}}]},'status':{'phase':'Pending'}}",
+        name, name, limits);
 }
 
 static void add_pod(const char *name, int cards, int mib)

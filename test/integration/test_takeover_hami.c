@@ -8,19 +8,6 @@
 
 enum { TOTAL = 24576, CARDS = 2 };
 
-static void load(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void load(const char *fmt, ...)
-{
-    va_list ap;
-    cleanup_buf struct buf text = {0};
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    for (char *p = text.p; *p; p++)
-        *p = *p == '\'' ? '"' : *p;
-    sim_load(&sim, "%s", text.p);
-}
-
 static void start(void)
 {
     suite_extender(ARGV("--requests-of", "hami"));
@@ -29,12 +16,15 @@ static void start(void)
 
 static void set_up(void)
 {
-    load("{'apiVersion':'v1','kind':'Node','metadata':{'name':'node-a'},'status':{'"
-         "capacity':{"
-         "'nvidia.com/gpu':'20','aliyun.com/gpu-mem':'48','aliyun.com/gpu-count':'2'},"
-         "'allocatable':{'nvidia.com/gpu':'20','aliyun.com/gpu-mem':'48',"
-         "'aliyun.com/gpu-count':'2'}}}");
-    load(
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'Node','metadata':{'name':'node-a'},'status':{'"
+        "capacity':{"
+        "'nvidia.com/gpu':'20','aliyun.com/gpu-mem':'48','aliyun.com/gpu-count':'2'},"
+        "'allocatable':{'nvidia.com/gpu':'20','aliyun.com/gpu-mem':'48',"
+        "'aliyun.com/gpu-count':'2'}}}");
+    sim_load_quoted(
+        &sim,
         "{'apiVersion':'core.run-linux.com/v1','kind':'Scv','metadata':{'name':'node-a'},"
         "'spec':{'updateInterval':1000},'status':{'cardList':["
         "{'id':0,'health':'Healthy','model':'Tesla T4','uuid':'GPU-00','totalMemory':%d,"
@@ -67,12 +57,14 @@ static void ck_promised(const char *mib, const char *of)
 /* A pod that HAMi has bound to node-a. */
 static void add(const char *name, const char *allocated, const char *limits)
 {
-    load("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s','namespace':'default',"
-         "'annotations':{'hami.io/vgpu-node':'node-a','hami.io/"
-         "vgpu-devices-allocated':'%s'}},"
-         "'spec':{'nodeName':'node-a','containers':[{'name':'c','image':'i','resources':{"
-         "'limits':{%s}}}]},'status':{'phase':'Running'}}",
-         name, allocated, limits);
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s','namespace':'default',"
+        "'annotations':{'hami.io/vgpu-node':'node-a','hami.io/"
+        "vgpu-devices-allocated':'%s'}},"
+        "'spec':{'nodeName':'node-a','containers':[{'name':'c','image':'i','resources':{"
+        "'limits':{%s}}}]},'status':{'phase':'Running'}}",
+        name, allocated, limits);
 }
 
 #define MEM(m) "'nvidia.com/gpu':'1','nvidia.com/gpumem':'" m "'"
@@ -188,9 +180,11 @@ TEST(once_it_is_done_only_earlier_pods_count_by_their_annotations)
     add("before", "GPU-01,NVIDIA,3000,0:;", MEM("3000"));
     ck_promised("0 3000", "before");
     wait_for_the_next_second();
-    load("{'apiVersion':'v1','kind':'ConfigMap','metadata':{'name':'gpushare-takeover-"
-         "hami',"
-         "'namespace':'kube-system'}}");
+    sim_load_quoted(
+        &sim,
+        "{'apiVersion':'v1','kind':'ConfigMap','metadata':{'name':'gpushare-takeover-"
+        "hami',"
+        "'namespace':'kube-system'}}");
     ck_assert(
         program_wait_output(&extender.program, "count on pods that were bound until"));
     wait_for_the_next_second();

@@ -46,6 +46,18 @@ static void postf(const struct sim *s, const char *path, const char *fmt, va_lis
     peer_do(&s->api, "POST", path, body.p);
 }
 
+void sim_load_quoted(const struct sim *s, const char *fmt, ...)
+{
+    va_list ap;
+    cleanup_buf struct buf text = {0};
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    for (char *p = text.p; *p; p++)
+        *p = *p == '\'' ? '"' : *p;
+    sim_load(s, "%s", text.p);
+}
+
 void sim_load(const struct sim *s, const char *fmt, ...)
 {
     va_list ap;

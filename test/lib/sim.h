@@ -31,6 +31,8 @@ void sim_stop(struct sim *s);
 /* Creates or replaces a JSON object, or an array of objects. */
 void sim_load(const struct sim *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+void sim_load_quoted(const struct sim *s, const char *fmt, ...) /* with ' for " */
+    __attribute__((format(printf, 2, 3)));
 /* Adds a Node and its Scv: `cards` cards of `units` GiB, with UUIDs "GPU-<name>-<i>". */
 void sim_add_node(const struct sim *s, const char *name, int cards, int units);
 /* Adds only the Scv. `unhealthy`: the index of an unhealthy card, -1: none. */
