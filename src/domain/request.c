@@ -759,6 +759,15 @@ bool request_equal(const struct request *a, const struct request *b)
     return true;
 }
 
+void request_write_card(struct buf *out, const struct request *r)
+{
+    if (r->models.n)
+        buf_printf(out, ", model %.*s", SPAN_ARG(r->models));
+    if (r->clock_mhz)
+        buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
+                   (long long)r->clock_mhz);
+}
+
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
 {
     bool gib = unit_mib == 1024 && !r->by_label && !r->slots;
@@ -790,8 +799,7 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         if (r->mib_per_card)
             buf_printf(out, " of at least %lld MiB", (long long)r->mib_per_card);
     }
-    if (r->models.n)
-        buf_printf(out, ", model %.*s", SPAN_ARG(r->models));
+    request_write_card(out, r);
     if (r->min_link)
         buf_printf(out, ", each two connected by %s or better",
                    link_word(r->min_link, word));
@@ -799,9 +807,6 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         buf_adds(out, ", memory isolated by ");
         scv_isolation_add(out, r->isolation, " or ");
     }
-    if (r->clock_mhz)
-        buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
-                   (long long)r->clock_mhz);
     if (r->hami)
         buf_printf(out, "; on nodes of HAMi: %.*s", SPAN_ARG(r->hami->words));
 }
