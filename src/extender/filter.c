@@ -14,14 +14,21 @@
 #include "placement/reason.h"
 
 /*
- * filter: filter_mode_of decides how a call is answered, from its route and the pod; then
- * judge finds the nodes that fit, and choose_best or choose_for_gang has cards reserved.
+ * The verb filter. Read it from filter_answer at the end upwards: filter_mode_of says how the call is
+ * answered; then choose_best has all nodes judged (judge, judge_some, judge_node), rates those that
+ * fit (best_of) and has cards reserved on the best; write_reply answers.
+ *
  * Between the judgment, which reads the ledger in parts, and a reservation, which is one step
  * of the core, other pods can take the cards. So the core gets several nodes in the order of
  * their scores, and if none of them fits any more, the nodes are judged again.
  *
  * A pod that asks again did not start on the node that it got. That node comes last
  * (extender/tried.h).
+ *
+ * Each special case is in a function that a reader of the path skips: an autoscaler's template Nodes
+ * (judge_template, is_simulation), a ResourceQuota (read_quotas, over_quota), a pod that has a promise
+ * or an invalid request (judge_pod), a gang (choose_for_gang), a follower (ask_leader), what follows a
+ * rejection (find_elsewhere, report_rejected).
  */
 
 enum {
@@ -46,9 +53,12 @@ struct filter_mode {
     struct tried_nodes tried; /* BEST, with one node answered: they come last */
 };
 
-/* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
+/* The judgment of a call, and what it has found. w->failed and w->never have the rejected nodes, each with its
  * reason and a comma; with FILTER_BEST only if no node fits. */
 struct filter_result {
+    struct verb_call *call;
+    const struct filter_mode *mode;
+    const struct verb_args *args; /* of the call */
     const struct core *core;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
@@ -61,7 +71,7 @@ struct filter_result {
     uint32_t *fitting;                 /* indexes of the candidates that fit */
     size_t n_fitting;
     struct score_run run; /* of those, for FILTER_BEST */
-    const char *gang;     /* why, on nodes that fit: mode->reject_all, or a quota */
+    const char *why_all;  /* why not even nodes that fit: mode->reject_all, or a quota */
     const char *quota;    /* why its quotas do not allow the pod on any node; or NULL */
     bool limited;         /* its quotas must allow what it takes of each node */
     struct step_time now;
@@ -71,10 +81,10 @@ struct filter_result {
 
 /* -- the judgment -- */
 
-static void begin_reason(const struct verb_args *args, struct buf *out,
+static void begin_reason(const struct filter_result *r, struct buf *out,
                          const struct verb_candidate *c)
 {
-    if (args->full)
+    if (r->args->full)
         buf_add_json(out, c->name);
     else
         buf_add_span(out, c->raw);
@@ -82,36 +92,34 @@ static void begin_reason(const struct verb_args *args, struct buf *out,
 }
 
 /* Are the reasons of rejected nodes answered, as far as is known? */
-static bool gives_reasons(const struct filter_mode *mode, const struct filter_result *r)
+static bool gives_reasons(const struct filter_result *r)
 {
-    return mode->is.answer == FILTER_ALL || !r->n_fitting;
+    return r->mode->is.answer == FILTER_ALL || !r->n_fitting;
 }
 
-static void reject(const struct verb_call *call, const struct filter_mode *mode,
-                   struct filter_result *r, const struct verb_candidate *c, bool never,
+static void reject(struct filter_result *r, const struct verb_candidate *c, bool never,
                    enum reason_class class, const char *text)
 {
-    struct verb_work *w = call->work;
+    struct verb_work *w = r->call->work;
     struct buf *out = never ? &w->never : &w->failed;
     r->rejected[class]++;
-    if (!gives_reasons(mode, r))
+    if (!gives_reasons(r))
         return;
-    begin_reason(&w->args, out, c);
+    begin_reason(r, out, c);
     buf_add_json(out, span_of(text));
     buf_addc(out, ',');
 }
 
 /* Judges a candidate of a simulation by its Node object (domain/ledger.h). */
-static bool judge_template(const struct verb_call *call, const struct filter_mode *mode,
-                           struct filter_result *r, const struct verb_candidate *c)
+static bool judge_template(struct filter_result *r, const struct verb_candidate *c)
 {
-    const struct request *request = &call->work->args.request;
+    const struct request *request = &r->args->request;
     struct node_cards cards = {0};
     struct err err;
     struct ledger *alone =
         ledger_of_template(c->raw, ledger_settings(r->ledger), &cards, &err);
     if (!alone) {
-        reject(call, mode, r, c, false, REASON_NODE, err.msg);
+        reject(r, c, false, REASON_NODE, err.msg);
         return false;
     }
     const struct ledger_node *node = ledger_node_at(alone, 0); /* the only one */
@@ -121,68 +129,73 @@ static bool judge_template(const struct verb_call *call, const struct filter_mod
         reason_add_prepared(&why, &r->reasons, node, fit);
         buf_printf(&why, "; judged as a template Node by " KEY_CARDS "=%lldx%lldMiB",
                    (long long)cards.n, (long long)cards.mib);
-        reject(call, mode, r, c, fit == FIT_NEVER, reason_class_of(node, request, fit),
-               why.p);
+        reject(r, c, fit == FIT_NEVER, reason_class_of(node, request, fit), why.p);
     }
     ledger_free(alone);
     return fit == FIT_YES;
 }
 
+/* Sets whether quotas of its namespace limit the pod, and why they allow it nowhere. */
+static void read_quotas(struct filter_result *r)
+{
+    const struct verb_args *args = r->args;
+    const struct quotas *quotas = core_quotas(r->core);
+    struct err why;
+    r->limited = quotas && quota_counts(request_on(&args->request, SCV_DIALECT_HAMI)) &&
+                 (core_quotas_ready(r->core, r->now, NULL) ||
+                  map_get(&quotas->by_name, args->pod.meta.ns));
+    if (!r->promised && !r->quota &&
+        core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
+                         NULL, 0, &why))
+        r->why_all = r->quota = arena_copy(&r->call->work->arena, span_of(why.msg)).p;
+}
+
 /* Why the quotas of its namespace do not allow the pod on a node where it fits; NULL: they do. A
  * percentage is of the card that it gets there. */
-static const char *over_quota(const struct verb_call *call, struct filter_result *r,
-                              const struct ledger_node *node)
+static const char *over_quota(struct filter_result *r, const struct ledger_node *node)
 {
-    const struct verb_args *args = &call->work->args;
     uint64_t cards;
     struct err why;
     if (!r->limited || !node || !select_bind(node, &r->pod, &cards) ||
-        !core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
-                          node, cards, &why))
+        !core_quota_check(r->core, r->now, r->args->pod.meta.ns, r->pod.uid,
+                          &r->args->request, node, cards, &why))
         return NULL;
-    return r->gang = arena_copy(&call->work->arena, span_of(why.msg)).p;
+    return r->why_all = arena_copy(&r->call->work->arena, span_of(why.msg)).p;
 }
 
 /* Does the pod fit on the node (NULL: unknown)? If not, the node is rejected. */
-static bool judge_node(const struct verb_call *call, const struct filter_mode *mode,
-                       struct filter_result *r, const struct verb_candidate *c,
+static bool judge_node(struct filter_result *r, const struct verb_candidate *c,
                        const struct ledger_node *node)
 {
-    struct verb_work *w = call->work;
-    const struct verb_args *args = &w->args;
-    if (!node && request_fits_anywhere(&args->request))
+    struct verb_work *w = r->call->work;
+    const struct request *request = &r->args->request;
+    if (!node && request_fits_anywhere(request))
         return true;
-    if (!node && mode->template_nodes)
-        return request_needs_nothing(&args->request) || judge_template(call, mode, r, c);
+    if (!node && r->mode->template_nodes)
+        return request_needs_nothing(request) || judge_template(r, c);
     if (!node) {
-        reject(call, mode, r, c, false, REASON_NODE,
-               "the GPUs of this node are not known yet");
+        reject(r, c, false, REASON_NODE, "the GPUs of this node are not known yet");
         return false;
     }
-    enum reason_class class = REASON_MEMORY;
-    enum fit fit = select_fit_one(node, r->least_mib), alone = fit; /* alone: without
-                                                                       nominated pods */
+    enum reason_class class = REASON_MEMORY; /* the only one that select_fit_one finds */
+    enum fit fit = select_fit_one(node, r->least_mib), alone = fit;
+    if (fit == FIT_ASK) {
+        fit = select_fit_beside(node, &r->pod, &alone);
+        class = fit == FIT_YES ? class : reason_class_of(node, request, alone);
+    }
     if (fit == FIT_YES)
         return true;
-    if (fit == FIT_ASK) {
-        fit = alone = select_fit(node, &args->request);
-        if ((alone == FIT_YES && node->has_nominated) ||
-            (alone == FIT_LATER && node->has_reserved))
-            fit = select_fit_pod(node, &r->pod);
-        if (fit == FIT_YES)
-            return true;
-        class = reason_class_of(node, &args->request, alone);
-    }
     r->rejected[class]++;
-    if (!gives_reasons(mode, r))
+    if (!gives_reasons(r))
         return false;
-    if (fit == FIT_LATER && mode->is.find_victims && r->n_victims < CORE_PREEMPT_NODES) {
+    if (fit == FIT_LATER && r->mode->is.find_victims &&
+        r->n_victims < CORE_PREEMPT_NODES) {
         cleanup_arena struct arena scratch = {0};
         if (preempt_could_help(&(struct preemptor){.pod = r->pod}, node, &scratch))
             r->victims[r->n_victims++] = c->name;
     }
     struct buf *out = fit == FIT_NEVER ? &w->never : &w->failed;
-    begin_reason(args, out, c);
+    begin_reason(r, out, c);
     buf_addc(out, '"');
     reason_add_prepared(out, &r->reasons, node, alone);
     buf_adds(out, "\",");
@@ -191,12 +204,11 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
 
 /* A pod for which its node in the ledger does not count: with a promise it fits only there,
  * because its Binding may have taken effect. */
-static bool judge_pod(const struct verb_call *call, const struct filter_mode *mode,
-                      struct filter_result *r, const struct verb_candidate *c)
+static bool judge_pod(struct filter_result *r, const struct verb_candidate *c)
 {
-    const struct verb_args *args = &call->work->args;
+    const struct verb_args *args = r->args;
     if (args->invalid.code != ERR_NONE || r->quota) {
-        reject(call, mode, r, c, true, r->quota ? REASON_QUOTA : REASON_INVALID_REQUEST,
+        reject(r, c, true, r->quota ? REASON_QUOTA : REASON_INVALID_REQUEST,
                r->quota ?: args->invalid.msg);
         return false;
     }
@@ -210,19 +222,19 @@ static bool judge_pod(const struct verb_call *call, const struct filter_mode *mo
             ? "the pod is bound to node %.*s"
             : "the pod has a promise on node %.*s whose Binding is not confirmed yet",
         SPAN_ARG(r->promised->name));
-    reject(call, mode, r, c, false, REASON_PROMISED, why.p);
+    reject(r, c, false, REASON_PROMISED, why.p);
     return false;
 }
 
 /* The candidates from i up to the end-th, under the lock. */
-static void judge_some(const struct verb_call *call, const struct filter_mode *mode,
-                       struct filter_result *r, size_t i, size_t end)
+static void judge_some(struct filter_result *r, size_t i, size_t end)
 {
-    const struct verb_args *args = &call->work->args;
+    const struct verb_args *args = r->args;
+    const char *reject_all = r->mode->reject_all;
     bool by_ledger = !r->promised && !r->quota &&
                      (args->request.kind == REQUEST_DEVICES ||
                       !request_fits_anywhere(&args->request)),
-         scored = mode->is.answer == FILTER_BEST;
+         scored = r->mode->is.answer == FILTER_BEST;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];
         size_t n = 1, first = r->n_fitting;
@@ -234,13 +246,12 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
         }
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
-            bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
-                                  : judge_pod(call, mode, r, c);
-            const char *quota = fits && by_ledger ? over_quota(call, r, nodes[k]) : NULL;
+            bool fits = by_ledger ? judge_node(r, c, nodes[k]) : judge_pod(r, c);
+            const char *quota = fits && by_ledger ? over_quota(r, nodes[k]) : NULL;
             if (quota) {
-                reject(call, mode, r, c, true, REASON_QUOTA, quota);
-            } else if (fits && mode->reject_all) {
-                reject(call, mode, r, c, false, REASON_GANG, mode->reject_all);
+                reject(r, c, true, REASON_QUOTA, quota);
+            } else if (fits && reject_all) {
+                reject(r, c, false, REASON_GANG, reject_all);
             } else if (fits) {
                 fitting[r->n_fitting - first] = nodes[k];
                 r->fitting[r->n_fitting++] = (uint32_t)i;
@@ -276,8 +287,11 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
     buf_clear(&w->failed);
     buf_clear(&w->never);
     *r = (struct filter_result){
+        .call = call,
+        .mode = mode,
+        .args = args,
         .fitting = w->fitting,
-        .gang = mode->reject_all,
+        .why_all = mode->reject_all,
         .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL},
         .now = core_driver_now(),
         .least_mib = select_least_mib(&args->request)};
@@ -292,21 +306,12 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
         r->promised = known ? known->node : NULL;
         r->is_bound = known && known->final;
         r->has_promise |= r->promised != NULL;
-        struct err why;
-        const struct quotas *quotas = core_quotas(r->core);
-        r->limited = quotas &&
-                     quota_counts(request_on(&args->request, SCV_DIALECT_HAMI)) &&
-                     (core_quotas_ready(r->core, r->now, NULL) ||
-                      map_get(&quotas->by_name, args->pod.meta.ns));
-        if (!r->promised && !r->quota &&
-            core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
-                             &args->request, NULL, 0, &why))
-            r->gang = r->quota = arena_copy(&w->arena, span_of(why.msg)).p;
-        judge_some(call, mode, r, i, end);
+        read_quotas(r);
+        judge_some(r, i, end);
         core_driver_read_end(driver);
         status = verb_charge(call, 0);
     }
-    if (!gives_reasons(mode, r)) { /* of the nodes before the first that fits */
+    if (!gives_reasons(r)) { /* of the nodes before the first that fits */
         buf_clear(&w->failed);
         buf_clear(&w->never);
     }
@@ -315,15 +320,17 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
 
 /* -- reservations -- */
 
-static struct core_driver_reserve reservation_of(const struct verb_args *args)
+/* On none of the nodes: an earlier one of the pod ends. */
+static struct core_input reservation_of(const struct verb_args *args)
 {
-    return (struct core_driver_reserve){.ns = args->pod.meta.ns,
-                                        .name = args->pod.meta.name,
-                                        .uid = args->pod.meta.uid,
-                                        .request = &args->request,
-                                        .requests = args->pod.requests,
-                                        .scheduler = args->pod.scheduler,
-                                        .priority = args->pod.priority};
+    return (struct core_input){.type = CORE_RESERVE,
+                               .ns = args->pod.meta.ns,
+                               .name = args->pod.meta.name,
+                               .uid = args->pod.meta.uid,
+                               .request = &args->request,
+                               .requests = args->pod.requests,
+                               .scheduler = args->pod.scheduler,
+                               .priority = args->pod.priority};
 }
 
 /* The pod fits nowhere, not even where an earlier filter has reserved cards for it. */
@@ -334,9 +341,9 @@ static void end_reservation(struct verbs *v, const struct verb_args *args)
     const struct ledger *l = core_ledger(core_driver_read(driver));
     bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
     core_driver_read_end(driver);
-    struct core_driver_reserve none = reservation_of(args);
+    const struct core_input none = reservation_of(args);
     if (has)
-        core_driver_reserve(driver, &none, &at);
+        core_driver_reserve(driver, &none, NULL, &at);
 }
 
 static struct span fitting_name(const void *work, size_t i)
@@ -404,12 +411,12 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
             break;
         for (size_t i = 0; i < *n; i++)
             names[i] = args->nodes[best[i]].name;
-        struct core_driver_reserve wanted = reservation_of(args);
+        struct core_input wanted = reservation_of(args);
         wanted.nodes = names;
-        wanted.n = *n;
+        wanted.n_nodes = *n;
         wanted.n_last = n_last;
         size_t at = 0;
-        outcome = core_driver_reserve(v->config.driver, &wanted, &at);
+        outcome = core_driver_reserve(v->config.driver, &wanted, NULL, &at);
         reserved = at < *n;
         if (reserved)
             best[0] = best[at];
@@ -459,15 +466,14 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
     size_t n_last = move_tried(call, &mode->tried, at, &count);
     for (size_t i = 0; i < count; i++)
         names[i] = w->args.nodes[at[i]].name;
-    struct core_driver_reserve wanted = reservation_of(&w->args);
+    struct core_input wanted = reservation_of(&w->args);
     wanted.gang = &mode->gang;
-    wanted.why = why;
     wanted.nodes = names;
-    wanted.n = count;
+    wanted.n_nodes = count;
     wanted.n_last = n_last;
-    enum core_reserve_outcome outcome =
-        r->has_promise ? CORE_RESERVE_PROMISED
-                       : core_driver_reserve(call->verbs->config.driver, &wanted, &first);
+    enum core_reserve_outcome outcome = CORE_RESERVE_PROMISED;
+    if (!r->has_promise)
+        outcome = core_driver_reserve(call->verbs->config.driver, &wanted, why, &first);
     if (MUTANT(gang_member_unreserved) && outcome == CORE_RESERVE_NOT_NOW)
         outcome = CORE_RESERVE_DONE, first = 0;
     if (outcome == CORE_RESERVE_NOT_NOW)
@@ -555,7 +561,7 @@ static struct span find_elsewhere(const struct verb_call *call,
         for (uint32_t end = i + VERB_LOCK_NODES; i < end && i < slots && !name.n; i++) {
             const struct ledger_node *node = ledger_node_at(l, (start + i) % slots);
             enum fit fit = node ? select_fit_one(node, r->least_mib) : FIT_LATER;
-            if (fit == FIT_ASK && select_fit(node, &w->args.request) == FIT_YES)
+            if (fit == FIT_ASK)
                 fit = select_fit_pod(node, &r->pod);
             if (fit == FIT_YES && !node->cordoned)
                 name = arena_copy(&w->arena, node->name);
@@ -620,7 +626,7 @@ static unsigned answer_here(struct verb_call *call, struct filter_mode *mode,
         if (!n && !r.has_promise)
             event_pod_rejected(config->recorder, config->driver, args,
                                call->work->failed.n > 0 || r.rejected[REASON_QUOTA],
-                               r.gang, elsewhere);
+                               r.why_all, elsewhere);
     }
     status = write_reply(call, &r, chosen, n);
     if (status == 200 && one && n)
@@ -695,21 +701,27 @@ static bool waits_for_others(struct verbs *v, struct verb_args *args, struct gan
     return gang->minimum != 1;
 }
 
-/* Has the leader answer the call. 0: it does not. */
-static unsigned forward(struct verb_call *call, const char *address)
+/* For a call that only the leader can answer with a reservation: 0, and whether this process leads; or
+ * the status, when the leader has answered for this follower. */
+static unsigned ask_leader(struct verb_call *call, bool *leads)
 {
     struct verbs_config *config = &call->verbs->config;
     struct err err;
-    bool sent;
-    const struct forward_call wanted = {"filter",   FORWARD_HEADER, address, call->body,
-                                        FORWARD_MS, NULL,           NULL};
+    bool ready, sent;
+    struct core_driver_route route =
+        core_driver_route(config->driver, call->source == VERB_REPLICA, &ready, NULL);
+    *leads = route.route == BIND_ROUTE_LOCAL;
+    if (route.route != BIND_ROUTE_FORWARD || !config->forward)
+        return 0;
+    const struct forward_call wanted = {
+        "filter", FORWARD_HEADER, route.address, call->body, FORWARD_MS, NULL, NULL};
     unsigned status = forward_verb(config->forward, &wanted, call->reply, &sent, &err);
     if (status == 200)
         return status;
     log_debug("filter",
               "the leader did not answer; this replica answers without a "
               "reservation, and a gang gets an error",
-              LOG_S("to", address), LOG_I("status", status));
+              LOG_S("to", route.address), LOG_I("status", status));
     buf_clear(call->reply);
     core_driver_refresh_lease(config->driver);
     return 0;
@@ -739,16 +751,11 @@ static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
     bool in_gang = (one || (live && preempts)) && is_in_gang(args, gang);
     if (live && is.wants >= FILTER_WANTS_ONE &&
         (in_gang || (is.wants == FILTER_WANTS_ONE && is_reservable(args)))) {
-        bool ready;
-        struct core_driver_route route =
-            core_driver_route(config->driver, call->source == VERB_REPLICA, &ready, NULL);
-        unsigned status = route.route == BIND_ROUTE_FORWARD && config->forward
-                              ? forward(call, route.address)
-                              : 0;
+        bool leads;
+        unsigned status = ask_leader(call, &leads);
         if (status)
             return status;
-        if (route.route == BIND_ROUTE_LOCAL)
-            is.replica = FILTER_LEADER;
+        is.replica = leads ? FILTER_LEADER : FILTER_FOLLOWER;
     }
     if (in_gang && waits_for_others(call->verbs, args, gang) &&
         args->invalid.code == ERR_NONE)

@@ -533,14 +533,15 @@ enum fit select_fit(const struct ledger_node *node, const struct request *r)
     return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
 }
 
-enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod)
+enum fit select_fit_beside(const struct ledger_node *node, const struct select_pod *pod,
+                           enum fit *alone)
 {
-    enum fit fit = select_fit(node, pod->request);
+    *alone = select_fit(node, pod->request);
     /* Nominated pods only take, and reservations that do not count only give back. */
-    if ((!(fit == FIT_YES && node->has_nominated) &&
-         !(fit == FIT_LATER && node->has_reserved)) ||
+    if ((!(*alone == FIT_YES && node->has_nominated) &&
+         !(*alone == FIT_LATER && node->has_reserved)) ||
         request_needs_nothing(request_on(pod->request, node->dialect)))
-        return fit;
+        return *alone;
     struct select_view view;
     select_view(&view, node, pod, SELECT_ALL);
     return select_cards(&view, pod->request, SELECT_ALL_CARDS, NULL);
