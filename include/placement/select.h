@@ -125,8 +125,8 @@ static inline enum fit select_fit_pod(const struct ledger_node *node,
  * of lower priority, or for such nominated ones? */
 bool select_takes(const struct ledger_node *node, const struct select_pod *pod);
 /* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it,
- * as long as they suit; else such that it takes from nobody; else others. False: it does not fit, or chooses no cards
- * (nvidia.com/gpu). */
+ * as long as they suit; else such that it takes from nobody; else others. 0: the kubelet chooses them
+ * (nvidia.com/gpu). False: it does not fit, or requests no GPU there. */
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen);
 

@@ -162,12 +162,7 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
     if (MUTANT(reservation_ignored_by_bind))
         asks.priority = INT64_MAX;
     asks.gang = pod->member ? pod->member->gang : NULL;
-    bool fits;
-    if (r->kind != REQUEST_DEVICES)
-        fits = node && select_bind(node, &asks, cards);
-    else
-        fits = node ? select_fit_pod(node, &asks) == FIT_YES : request_fits_anywhere(r);
-    if (!fits)
+    if (node ? !select_bind(node, &asks, cards) : !request_fits_anywhere(r))
         return reject_node(node, node_name, r, err);
     return !core_quota_check(s->core, s->now, pod->ns, pod->uid, r, node, *cards, err);
 }

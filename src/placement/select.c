@@ -8,7 +8,14 @@
 #include "domain/quantity.h"
 #include "placement/card_set.h"
 
-/* The selection of cards: views of a node, the cards that fit, and the choice among them. */
+/*
+ * The selection of cards: the conditions on a card and on the node, the cards that fit, and the choice
+ * among them. Filter asks select_fit_beside, bind select_bind.
+ *
+ * For few pods alone, and skipped otherwise: later_or_never tells LATER from NEVER once the pod does not
+ * fit, choose_linked and cut_size choose several cards, less_claimed leaves cards to nvidia.com/gpu, and
+ * what is below select_bind is of reservations that end and of nominated pods.
+ */
 
 /* -- the conditions that a request sets on a card -- */
 
@@ -330,38 +337,6 @@ void select_take(struct select_view *view, const struct request *r, uint64_t cho
     }
 }
 
-/* A nominated pod that precedes the pending one, and the cards that it takes. */
-struct nominee {
-    const struct ledger_pod *pod;
-    uint64_t cards;
-};
-
-/* By falling priority, then those with kept cards, then by UID. */
-static int compare_nominated(const void *a, const void *b)
-{
-    const struct ledger_pod *x = ((const struct nominee *)a)->pod,
-                            *y = ((const struct nominee *)b)->pod;
-    return quantity_compare(y->priority, x->priority)
-               ?: !ledger_pod_kept(x) - !ledger_pod_kept(y)
-               ?: span_cmp(x->uid, y->uid);
-}
-
-/* Does the nominated pod precede the pending pod? Not with a reservation on the node, which
- * counts already, and not as a member of the same gang. `own`: the pending pod's nomination to the
- * node, or NULL. Of two nominated pods of one priority and without kept cards, one precedes the
- * other: else each would wait for the other. */
-static bool precedes(const struct ledger_node *node, const struct ledger_pod *other,
-                     const struct select_pod *pod, const struct ledger_nomination *own)
-{
-    if (other->priority < pod->priority || other->request->kind == REQUEST_NONE ||
-        span_eq(other->uid, pod->uid) || ledger_reservation_on(node, other->uid) ||
-        (pod->gang && other->member && other->member->gang == pod->gang))
-        return false;
-    return other->priority > pod->priority || !own || ledger_pod_kept(other) ||
-           compare_nominated(&(struct nominee){.pod = other},
-                             &(struct nominee){.pod = own->pod}) < 0;
-}
-
 /* The cards that are reserved for the pod on the node; 0 unless they are as many as it
  * requests: cards may have left the node since. */
 static uint64_t reserved_cards(const struct ledger_node *node,
@@ -374,97 +349,6 @@ static uint64_t reserved_cards(const struct ledger_node *node,
             cards |= UINT64_C(1) << own->shares[i].on;
     const struct request *r = request_on(pod->request, node->dialect);
     return (uint32_t)__builtin_popcountll(cards) == r->cards ? cards : 0;
-}
-
-static void take_nominee(struct select_view *view, const struct nominee *nominee)
-{
-    const struct request *r = request_on(nominee->pod->request, view->node->dialect);
-    if (r->kind == REQUEST_DEVICES && nominee->cards)
-        view->claimed += r->cards;
-    else
-        select_take(view, r, nominee->cards);
-}
-
-/* `then` becomes the cards `later` as a nominated pod of that priority sees them, beside those
- * that precede it. */
-static void see_later(struct select_view *then, const struct select_view *later,
-                      const struct select_pod *pod, int64_t priority,
-                      const struct nominee *before, size_t n)
-{
-    select_view_cards(then, later->node, then->own, later->claimed);
-    if (later->node->n_cards)
-        memcpy(then->own, later->cards, later->node->n_cards * sizeof *then->own);
-    if (later->node->has_reserved)
-        ledger_cards_release(later->node, pod->priority, priority, pod->uid, then->own);
-    for (size_t i = 0; i < n; i++)
-        take_nominee(then, &before[i]);
-}
-
-/* The cards for a nominated pod when the pods that terminate have left, whatever cards others
- * still hold. Cards that no such pod is on are the first choice, because the nominated pod can
- * have them now, and those that are reserved for the pending pod (`own`) are the last. */
-static uint64_t choose_later(const struct select_view *then, const struct request *r,
-                             uint64_t settled, uint64_t own)
-{
-    const uint64_t within[] = {settled & ~own, ~own, SELECT_ALL_CARDS};
-    r = request_on(r, then->node->dialect);
-    for (size_t i = 0; i < ARRAY_LEN(within); i++) {
-        uint64_t chosen;
-        if (select_cards(then, r, within[i], &chosen) == FIT_YES)
-            return r->kind == REQUEST_DEVICES ? SELECT_ALL_CARDS : chosen;
-    }
-    return 0;
-}
-
-void select_take_nominated(struct select_view *view, const struct select_view *later,
-                           const struct select_pod *pod)
-{
-    const struct ledger_node *node = view->node;
-    const struct ledger_nomination *mine = node->nominated;
-    cleanup_free struct nominee *list = NULL;
-    size_t n = 0, cap = 0;
-    while (mine && !span_eq(mine->pod->uid, pod->uid))
-        mine = mine->next;
-    for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
-        if (!precedes(node, m->pod, pod, mine))
-            continue;
-        MEM_GROW(list, cap, n + 1);
-        list[n++] = (struct nominee){.pod = m->pod};
-    }
-    if (!n)
-        return;
-    own_cards(view);
-    qsort(list, n, sizeof *list, compare_nominated);
-    uint64_t all = ledger_all_cards(node), settled = 0, own = reserved_cards(node, pod);
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        settled |= (uint64_t)(view->cards[i].pods == later->cards[i].pods) << i;
-    struct select_view then;
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger_pod *other = list[i].pod;
-        if (!i || (node->has_reserved && other->priority != list[i - 1].pod->priority))
-            see_later(&then, later, pod, other->priority, list, i);
-        if (ledger_pod_kept(other)) { /* all of them, whatever they have left */
-            list[i].cards = ledger_pod_kept(other) & all;
-            take_nominee(view, &list[i]);
-        } else {
-            list[i].cards = choose_later(&then, other->request, settled, own);
-        }
-        take_nominee(&then, &list[i]);
-    }
-    /* The pending pod needs room both now and then. */
-    see_later(&then, later, pod, pod->priority, list, n);
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        struct card *card = &view->cards[i], *left = &then.cards[i];
-        card->free_mib = quantity_at_most(card->free_mib, left->free_mib);
-        card->free_mib = card->free_mib < 0 ? 0 : card->free_mib;
-        card->pods = card->pods > left->pods ? card->pods : left->pods;
-        card->whole |= left->whole;
-        if (card->compute_promised < left->compute_promised)
-            card->compute_promised = left->compute_promised;
-        if (card->slots_left > left->slots_left)
-            card->slots_left = left->slots_left;
-    }
-    view->claimed += then.claimed - later->claimed;
 }
 
 void select_view_cards(struct select_view *view, const struct ledger_node *node,
@@ -582,7 +466,9 @@ bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
     const struct request *r = request_on(pod->request, node->dialect);
     struct select_view view;
     *chosen = 0;
-    if (r->kind != REQUEST_MEMORY && r->kind != REQUEST_CARDS)
+    if (r->kind == REQUEST_DEVICES)
+        return select_fit_pod(node, pod) == FIT_YES;
+    if (r->kind == REQUEST_NONE)
         return false;
     struct request blind = *r;
     blind.ignores_links = true;
@@ -629,4 +515,129 @@ struct ledger_reservation *select_reservation_lost(const struct ledger *l,
     for (r = node->reserved; r && reservation_holds(l, node, r);)
         r = r->next_here;
     return r;
+}
+
+/* -- beside pods that are nominated to the node -- */
+
+/* A nominated pod that precedes the pending one, and the cards that it takes. */
+struct nominee {
+    const struct ledger_pod *pod;
+    uint64_t cards;
+};
+
+/* By falling priority, then those with kept cards, then by UID. */
+static int compare_nominated(const void *a, const void *b)
+{
+    const struct ledger_pod *x = ((const struct nominee *)a)->pod,
+                            *y = ((const struct nominee *)b)->pod;
+    return quantity_compare(y->priority, x->priority)
+               ?: !ledger_pod_kept(x) - !ledger_pod_kept(y)
+               ?: span_cmp(x->uid, y->uid);
+}
+
+/* Does the nominated pod precede the pending pod? Not with a reservation on the node, which
+ * counts already, and not as a member of the same gang. `own`: the pending pod's nomination to the
+ * node, or NULL. Of two nominated pods of one priority and without kept cards, one precedes the
+ * other: else each would wait for the other. */
+static bool precedes(const struct ledger_node *node, const struct ledger_pod *other,
+                     const struct select_pod *pod, const struct ledger_nomination *own)
+{
+    if (other->priority < pod->priority || other->request->kind == REQUEST_NONE ||
+        span_eq(other->uid, pod->uid) || ledger_reservation_on(node, other->uid) ||
+        (pod->gang && other->member && other->member->gang == pod->gang))
+        return false;
+    return other->priority > pod->priority || !own || ledger_pod_kept(other) ||
+           compare_nominated(&(struct nominee){.pod = other},
+                             &(struct nominee){.pod = own->pod}) < 0;
+}
+
+static void take_nominee(struct select_view *view, const struct nominee *nominee)
+{
+    const struct request *r = request_on(nominee->pod->request, view->node->dialect);
+    if (r->kind == REQUEST_DEVICES && nominee->cards)
+        view->claimed += r->cards;
+    else
+        select_take(view, r, nominee->cards);
+}
+
+/* `then` becomes the cards `later` as a nominated pod of that priority sees them, beside those
+ * that precede it. */
+static void see_later(struct select_view *then, const struct select_view *later,
+                      const struct select_pod *pod, int64_t priority,
+                      const struct nominee *before, size_t n)
+{
+    select_view_cards(then, later->node, then->own, later->claimed);
+    if (later->node->n_cards)
+        memcpy(then->own, later->cards, later->node->n_cards * sizeof *then->own);
+    if (later->node->has_reserved)
+        ledger_cards_release(later->node, pod->priority, priority, pod->uid, then->own);
+    for (size_t i = 0; i < n; i++)
+        take_nominee(then, &before[i]);
+}
+
+/* The cards for a nominated pod when the pods that terminate have left, whatever cards others
+ * still hold. Cards that no such pod is on are the first choice, because the nominated pod can
+ * have them now, and those that are reserved for the pending pod (`own`) are the last. */
+static uint64_t choose_later(const struct select_view *then, const struct request *r,
+                             uint64_t settled, uint64_t own)
+{
+    const uint64_t within[] = {settled & ~own, ~own, SELECT_ALL_CARDS};
+    r = request_on(r, then->node->dialect);
+    for (size_t i = 0; i < ARRAY_LEN(within); i++) {
+        uint64_t chosen;
+        if (select_cards(then, r, within[i], &chosen) == FIT_YES)
+            return r->kind == REQUEST_DEVICES ? SELECT_ALL_CARDS : chosen;
+    }
+    return 0;
+}
+
+void select_take_nominated(struct select_view *view, const struct select_view *later,
+                           const struct select_pod *pod)
+{
+    const struct ledger_node *node = view->node;
+    const struct ledger_nomination *mine = node->nominated;
+    cleanup_free struct nominee *list = NULL;
+    size_t n = 0, cap = 0;
+    while (mine && !span_eq(mine->pod->uid, pod->uid))
+        mine = mine->next;
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next) {
+        if (!precedes(node, m->pod, pod, mine))
+            continue;
+        MEM_GROW(list, cap, n + 1);
+        list[n++] = (struct nominee){.pod = m->pod};
+    }
+    if (!n)
+        return;
+    own_cards(view);
+    qsort(list, n, sizeof *list, compare_nominated);
+    uint64_t all = ledger_all_cards(node), settled = 0, own = reserved_cards(node, pod);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        settled |= (uint64_t)(view->cards[i].pods == later->cards[i].pods) << i;
+    struct select_view then;
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_pod *other = list[i].pod;
+        if (!i || (node->has_reserved && other->priority != list[i - 1].pod->priority))
+            see_later(&then, later, pod, other->priority, list, i);
+        if (ledger_pod_kept(other)) { /* all of them, whatever they have left */
+            list[i].cards = ledger_pod_kept(other) & all;
+            take_nominee(view, &list[i]);
+        } else {
+            list[i].cards = choose_later(&then, other->request, settled, own);
+        }
+        take_nominee(&then, &list[i]);
+    }
+    /* The pending pod needs room both now and then. */
+    see_later(&then, later, pod, pod->priority, list, n);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &view->cards[i], *left = &then.cards[i];
+        card->free_mib = quantity_at_most(card->free_mib, left->free_mib);
+        card->free_mib = card->free_mib < 0 ? 0 : card->free_mib;
+        card->pods = card->pods > left->pods ? card->pods : left->pods;
+        card->whole |= left->whole;
+        if (card->compute_promised < left->compute_promised)
+            card->compute_promised = left->compute_promised;
+        if (card->slots_left > left->slots_left)
+            card->slots_left = left->slots_left;
+    }
+    view->claimed += then.claimed - later->claimed;
 }
