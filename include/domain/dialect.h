@@ -59,7 +59,6 @@ struct dialect {
     bool alone_by_default;
     struct span notes[DIALECT_NOTES];
     struct span mode; /* that of our cards: a part of DIALECT_MODE, if a pod has one */
-    struct span scheduler; /* spec.schedulerName */
 };
 extern const struct dialect dialect_hami;
 
@@ -87,9 +86,7 @@ struct dialect_pod {
     const struct dialect *d;
     struct dialect_container *containers, **end; /* in the arena; those with a limit */
     struct span notes[DIALECT_NOTES];            /* raw */
-    bool privileged; /* a container, also one without a limit */
-    bool certain;    /* has limits or annotations that are not NVIDIA's device plugin's */
-    bool asks;       /* by dialect_request: for cards, even for 0 */
+    bool certain; /* has limits or annotations that are not NVIDIA's device plugin's */
     /* By dialect_join; cards 0: it needs none. */
     uint32_t cards;
     uint8_t cores; /* percent of each card */
@@ -104,12 +101,6 @@ void dialect_read(struct jread *j, struct arena *a, const struct dialect *d,
 
 /* Computes what each container asks for. -1 if a limit is no whole number or out of range. */
 int dialect_request(struct dialect_pod *pod, struct err *err);
-
-/* What the admission of that system does with a pod, after dialect_request (an error there is a
- * denial, too). -1: denies it. *takes: it gives the pod to its scheduler, with the limits of
- * `set`; false: it leaves the pod alone. */
-int dialect_admit(const struct dialect_pod *pod, const struct pod *object, bool *takes,
-                  struct err *err);
 
 /* Combines what the containers ask for: they share the cards of the pod, where HAMi places each
  * for itself. -1 if they cannot, or if the pod asks for a mode that our cards do not have. */

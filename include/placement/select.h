@@ -162,15 +162,13 @@ bool select_by_rows(const struct request *request);
 bool select_rows(const struct ledger_node *node, const struct request *request,
                  uint64_t *chosen);
 
-/* Has the card the UUID that the request names? */
-bool select_uuid_suits(const struct card *card, const struct request *request);
 /* Has the card the model, clock and UUID that the request names? */
 static inline bool select_card_suits(const struct card *card,
                                      const struct request *request)
 {
     return MUTANT(model_ignored) ||
            (request_accepts_card(request, card->kind) &&
-            (!request->rules.n || select_uuid_suits(card, request)));
+            (!request->rules.n || request_rules_accept(request, NULL, &card->uuid)));
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);

@@ -30,7 +30,6 @@ const struct dialect dialect_hami = {
               KEY("nvidia.com/vgpu-mode"), KEY("hami.io/vgpu-node"),
               KEY("hami.io/vgpu-devices-allocated")},
     .mode = KEY("hami-core"),
-    .scheduler = KEY("hami-scheduler"),
 };
 
 static int configure(struct dialect *d, struct span key, struct span value,
@@ -90,7 +89,7 @@ struct container {
     struct dialect_container c;
     struct dialect_pod *pod;
     struct span restart_policy;
-    bool privileged, any; /* any: has a limit of the dialect */
+    bool any; /* has a limit of the dialect */
 };
 
 static void read_limits(struct field_reader *r, const struct field *f, void *at)
@@ -117,15 +116,9 @@ static const struct field resources_fields[] = {
      .read = read_limits},
     FIELDS_END,
 };
-static const struct field security_fields[] = {
-    {FIELD("securityContext.", "privileged", container, privileged), .type = FIELD_FLAG},
-    FIELDS_END,
-};
 static const struct field container_fields[] = {
     {FIELD("container.", "name", container, c.name)},
     {FIELD("container.", "restartPolicy", container, restart_policy)},
-    {FIELD("container.", "securityContext", container, c),
-     FIELD_IS_OBJECT(security_fields)},
     {FIELD("container.", "resources", container, c), FIELD_IS_OBJECT(resources_fields)},
     FIELDS_END,
 };
@@ -141,7 +134,6 @@ static void read_container(struct field_reader *r, const struct field *f, void *
                                                                  : CONTAINER_INIT;
     if (read.c.role != CONTAINER_INIT)
         read.c.index = read.c.role == CONTAINER_APP ? q->apps++ : q->sidecars++;
-    pod->privileged |= read.privileged;
     if (!read.any)
         return;
     *pod->end = arena_alloc(r->a, sizeof read.c);
@@ -211,7 +203,6 @@ static int read_amount(const struct dialect *d, const struct dialect_container *
 int dialect_request(struct dialect_pod *pod, struct err *err)
 {
     const struct dialect *d = pod->d;
-    pod->asks = false;
     EACH_CONTAINER(c, pod)
     {
         int64_t of[DIALECT_LIMITS];
@@ -223,7 +214,6 @@ int dialect_request(struct dialect_pod *pod, struct err *err)
         bool asks = c->limits[DIALECT_CARDS].p || c->set[DIALECT_CARDS];
         bool all = of[DIALECT_PERCENT] == 100 ||
                    (!c->limits[DIALECT_MEMORY].p && !c->limits[DIALECT_PERCENT].p);
-        pod->asks |= asks;
         if (of[DIALECT_MEMORY] && of[DIALECT_PERCENT])
             of[d->percent_wins ? DIALECT_MEMORY : DIALECT_PERCENT] = 0;
         c->cards = (uint32_t)of[DIALECT_CARDS];
@@ -241,20 +231,6 @@ int dialect_request(struct dialect_pod *pod, struct err *err)
         c->cores = (uint8_t)of[DIALECT_CORES];
     }
     return 0;
-}
-
-int dialect_admit(const struct dialect_pod *pod, const struct pod *object, bool *takes,
-                  struct err *err)
-{
-    struct span scheduler = object->scheduler;
-    *takes =
-        pod->asks && (!scheduler.n || span_eq(scheduler, SPAN("default-scheduler")) ||
-                      span_eq(scheduler, pod->d->scheduler));
-    if (!*takes || (!pod->privileged && !object->node.n))
-        return 0;
-    return err_set(err, ERR_INVALID, "%s beside a limit of %.*s",
-                   pod->privileged ? "a privileged container" : "spec.nodeName",
-                   SPAN_ARG(pod->d->limits[DIALECT_CARDS].key));
 }
 
 static int64_t larger(int64_t a, int64_t b)

@@ -27,11 +27,6 @@ static inline bool is_enough(int64_t mib, const struct card *card,
     return part <= mib && part >= r->slots;
 }
 
-bool select_uuid_suits(const struct card *card, const struct request *r)
-{
-    return request_rules_accept(r, NULL, &card->uuid);
-}
-
 bool select_card_could_fit(const struct card *card, const struct request *r)
 {
     return is_enough(card->total_mib, card, r) &&
