@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the limits, labels and annotations of a pod to its request. */
+/*
+ * From the limits, labels and annotations of a pod to its request: request_of, upwards from "in a
+ * dialect". Most pods pass plain_request, limit_request, memory_request and read_conditions.
+ *
+ * For few pods alone, and skipped otherwise: slots_request, label_request, the parts of containers and
+ * request_settle, all that is in a dialect, and what follows request_of, which compares and writes.
+ */
 #include "domain/request.h"
 
 #include "base/array.h"

@@ -11,6 +11,10 @@
  * Why a request does not fit on a node, in terms of cards; the class of the reason; and the node
  * that is nearest to fitting. A reason is written for every node that a filter call rejects, so
  * reasons are concatenated from pieces, without printf.
+ *
+ * Filter's path is reason_add_prepared: what the request needs, then obstacle_of, then the words for it.
+ * Lists of obstacles (reason_list, reason_write) are of explain and inspect, the nearest node of Events
+ * and inspect.
  */
 
 /* The most frequent reasons, of memory alone, have these texts after what the request needs;

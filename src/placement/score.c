@@ -7,8 +7,11 @@
 
 /*
  * The policies. Each gives a node a value on a scale of its own, larger for a better node, from
- * the cards that the pod would get there (select_cards); the last part of the file turns values
- * into points, or into an order.
+ * the cards that the pod would get there (choose_cards); the last part of the file turns values
+ * into points, for prioritize, or into an order (score_best), for filter.
+ *
+ * The default policy is fgd. A reader of filter's path skips the others, and links_of, keep_nodes_free and
+ * sink_takers, which few pods need.
  */
 
 __extension__ typedef __int128 wide;
@@ -386,14 +389,6 @@ static void stretch(const struct score_value *values, size_t n, int64_t least,
     }
 }
 
-/* Tenths of the free share, rounded down; full nodes get the rest. */
-static int tenths(int64_t value, bool full)
-{
-    int64_t empty = full ? (INT64_C(1) << SHARE_SHIFT) - value : value;
-    int points = (int)(empty * SCORE_MAX >> SHARE_SHIFT);
-    return full ? SCORE_MAX - points : points;
-}
-
 void score_begin(struct score_run *run, enum score_policy policy,
                  const struct score_pod *pod, const struct requests *mix,
                  struct score_scratch *scratch, size_t n)
@@ -519,13 +514,20 @@ void score_end(struct score_run *run, size_t n, int *points)
 {
     const struct policy *policy = &policies[run->policy];
     const struct score_value *values = run->scratch->values;
-    bool stretched = settle(run, n) || policy->points == STRETCHED;
+    bool stretched = settle(run, n) || policy->points == STRETCHED,
+         full = policy->points == FULL;
     if (stretched)
         stretch(values, n, least_range(run), points);
-    for (size_t i = 0; i < n && !stretched; i++)
-        points[i] = values[i].base == no_fit.base
-                        ? 0
-                        : tenths(values[i].base, policy->points == FULL);
+    for (size_t i = 0; i < n && !stretched; i++) {
+        const int64_t value = values[i].base;
+        points[i] = 0;
+        if (value == no_fit.base)
+            continue;
+        /* Tenths of the free share, rounded down; full nodes get the rest. */
+        int64_t empty = full ? (INT64_C(1) << SHARE_SHIFT) - value : value;
+        int tenths = (int)(empty * SCORE_MAX >> SHARE_SHIFT);
+        points[i] = full ? SCORE_MAX - tenths : tenths;
+    }
 }
 
 size_t score_best(const struct score_run *run, size_t n, score_name name, const void *ctx,
