@@ -28,47 +28,6 @@ enum reason_class {
  * One list says what stands between a pending pod and a node: sentences, the page of `explain` and
  * JSON are made of it.
  */
-
-enum obstacle_kind {
-    OBSTACLE_NONE,
-    /* Of the node, for which kube-scheduler does not ask the extender. */
-    OBSTACLE_SELECTOR, /* the pod's nodeSelector or required node affinity */
-    OBSTACLE_TAINTS,   /* the pod does not tolerate them */
-    OBSTACLE_CORDON,
-    /* Of the node, for the request of GPUs: only the first of these. */
-    OBSTACLE_NODE,    /* it takes no pods: see enum node_state */
-    OBSTACLE_DIALECT, /* another one, or the request is invalid there */
-    OBSTACLE_MODE,
-    OBSTACLE_ISOLATION,
-    OBSTACLE_NO_SCV, /* models and clocks are unknown */
-    OBSTACLE_NO_LINKS,
-    OBSTACLE_NO_COMPUTE,
-    OBSTACLE_NO_SLOTS,
-    OBSTACLE_NOMINATED, /* room is kept for nominated pods */
-    OBSTACLE_LINKS,     /* cards, of which too few are connected as demanded */
-    OBSTACLE_CARDS,     /* cards that take their part: needed, and there */
-    /* Of the node, for the rest of the pod. */
-    OBSTACLE_OFFER,       /* no device plugin offers the resource */
-    OBSTACLE_CPU,         /* thousandths of a core */
-    OBSTACLE_NODE_MEMORY, /* bytes */
-    OBSTACLE_PODS,        /* pods with this one, and slots */
-    /* Of a card: only the first of these. */
-    OBSTACLE_MODEL,     /* or clock: request_accepts_card */
-    OBSTACLE_SIZE,      /* MiB */
-    OBSTACLE_UNHEALTHY, /* of enum card_state */
-    OBSTACLE_EXCLUDED,
-    OBSTACLE_HELD,
-    OBSTACLE_DUPLICATE,
-    OBSTACLE_WHOLE,  /* promised as a whole card */
-    OBSTACLE_MEMORY, /* MiB that are free */
-    OBSTACLE_SLOTS,
-    OBSTACLE_COMPUTE, /* percent */
-    OBSTACLE_SHARED,  /* MiB: the whole card is needed, and so much of it is free */
-    OBSTACLES
-};
-_Static_assert(OBSTACLE_WHOLE - OBSTACLE_UNHEALTHY == CARD_STATES - CARD_UNHEALTHY,
-               "a state without an obstacle");
-
 struct obstacle {
     const struct card *card; /* NULL: of the node */
     enum obstacle_kind kind;

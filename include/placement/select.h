@@ -11,7 +11,7 @@
  * A new condition that a request sets on a card has one place: on what the card is,
  * request_accepts_card (domain/request.h); on what is left of it, card_takes in select.c. Which
  * requests the sums and rows of a node decide, without its cards, follows from these two. A
- * condition on the node belongs into node_fits there, and into select_least_mib. A reason why a
+ * condition on the node belongs into select_obstacle there, and into select_least_mib. A reason why a
  * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
  *
  * A request in a dialect has another meaning on nodes of that dialect: all functions here take the
@@ -34,6 +34,47 @@ enum fit {
     FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode or isolation */
     FIT_ASK, /* of select_fit_one: ask select_fit_pod */
 };
+
+/* What stands between a pending pod and a node; placement/reason.h has its words. */
+enum obstacle_kind {
+    OBSTACLE_NONE,
+    /* Of the node, for which kube-scheduler does not ask the extender. */
+    OBSTACLE_SELECTOR, /* the pod's nodeSelector or required node affinity */
+    OBSTACLE_TAINTS,   /* the pod does not tolerate them */
+    OBSTACLE_CORDON,
+    /* Of the node, for the request of GPUs: only the first of these. */
+    OBSTACLE_NODE,    /* it takes no pods: see enum node_state */
+    OBSTACLE_DIALECT, /* another one, or the request is invalid there */
+    OBSTACLE_MODE,
+    OBSTACLE_ISOLATION,
+    OBSTACLE_NO_SCV, /* models and clocks are unknown */
+    OBSTACLE_NO_LINKS,
+    OBSTACLE_NO_COMPUTE,
+    OBSTACLE_NO_SLOTS,
+    OBSTACLE_NOMINATED, /* room is kept for nominated pods */
+    OBSTACLE_LINKS,     /* cards, of which too few are connected as demanded */
+    OBSTACLE_CARDS,     /* cards that take their part: needed, and there */
+    /* Of the node, for the rest of the pod. */
+    OBSTACLE_OFFER,       /* no device plugin offers the resource */
+    OBSTACLE_CPU,         /* thousandths of a core */
+    OBSTACLE_NODE_MEMORY, /* bytes */
+    OBSTACLE_PODS,        /* pods with this one, and slots */
+    /* Of a card: only the first of these. */
+    OBSTACLE_MODEL,     /* or clock: request_accepts_card */
+    OBSTACLE_SIZE,      /* MiB */
+    OBSTACLE_UNHEALTHY, /* of enum card_state */
+    OBSTACLE_EXCLUDED,
+    OBSTACLE_HELD,
+    OBSTACLE_DUPLICATE,
+    OBSTACLE_WHOLE,  /* promised as a whole card */
+    OBSTACLE_MEMORY, /* MiB that are free */
+    OBSTACLE_SLOTS,
+    OBSTACLE_COMPUTE, /* percent */
+    OBSTACLE_SHARED,  /* MiB: the whole card is needed, and so much of it is free */
+    OBSTACLES
+};
+_Static_assert(OBSTACLE_WHOLE - OBSTACLE_UNHEALTHY == CARD_STATES - CARD_UNHEALTHY,
+               "a state without an obstacle");
 
 #define SELECT_ALL_CARDS UINT64_MAX
 
@@ -182,8 +223,6 @@ static inline bool select_dialect_allows(const struct ledger_node *node,
     return !request->dialect ||
            (request->dialect == node->dialect && request->kind != REQUEST_NONE);
 }
-/* Does the node's label gpushare/mode allow the request? */
-bool select_mode_allows(const struct ledger_node *node, const struct request *request);
 /* Can the node hold the pod to the memory that it requests, as its gpushare/isolation says? */
 static inline bool select_isolation_allows(const struct ledger_node *node,
                                            const struct request *request)
@@ -191,3 +230,7 @@ static inline bool select_isolation_allows(const struct ledger_node *node,
     return !request->isolation || (request->isolation & node->isolation) ||
            MUTANT(isolation_ignored);
 }
+/* What the node itself lacks for the request, whatever its cards are: up to NO_COMPUTE, or
+ * OBSTACLE_NONE. `request`: of request_on. */
+enum obstacle_kind select_obstacle(const struct ledger_node *node,
+                                   const struct request *request);

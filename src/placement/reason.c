@@ -382,27 +382,15 @@ static void add_isolation(struct buf *out, const struct ledger_node *node,
 
 /* -- What stands between a pending pod and a node -- */
 
-/* The first one of the node, as far as cards decide. Asked for every node that filter rejects. What
- * is not in the node's first cache lines is read last: its source only for requests that select
- * cards. */
+/* The first one of the node, as far as cards decide. Asked for every node that filter rejects. */
 static enum obstacle_kind obstacle_of(const struct ledger_node *node,
                                       const struct request *r, enum fit alone)
 {
-    bool unknown = (request_is_selective(r) || r->kind == REQUEST_DEVICES) &&
-                   node->source != SOURCE_SCV;
-    return r->dialect && node->dialect == SCV_DIALECT_NONE ? OBSTACLE_DIALECT
-           : node->state != NODE_USABLE && !(unknown && r->kind == REQUEST_DEVICES)
-               ? OBSTACLE_NODE
-           : !select_dialect_allows(node, r)                      ? OBSTACLE_DIALECT
-           : !select_mode_allows(node, r)                         ? OBSTACLE_MODE
-           : !select_isolation_allows(node, r)                    ? OBSTACLE_ISOLATION
-           : unknown                                              ? OBSTACLE_NO_SCV
-           : r->min_link && !node->has_links                      ? OBSTACLE_NO_LINKS
-           : r->compute_percent && !node->has_core && !r->dialect ? OBSTACLE_NO_COMPUTE
-           : r->slots && !ledger_node_offers(node, r)             ? OBSTACLE_NO_SLOTS
-           : alone == FIT_YES                                     ? OBSTACLE_NOMINATED
-           : lacks_links(node, r, alone)                          ? OBSTACLE_LINKS
-                                                                  : OBSTACLE_CARDS;
+    return select_obstacle(node, r)
+               ?: (r->slots && !ledger_node_offers(node, r) ? OBSTACLE_NO_SLOTS
+                   : alone == FIT_YES                       ? OBSTACLE_NOMINATED
+                   : lacks_links(node, r, alone)            ? OBSTACLE_LINKS
+                                                            : OBSTACLE_CARDS);
 }
 
 /* The first one of the card; OBSTACLE_NONE: it can take its part of the request. */
@@ -553,9 +541,8 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         reason_add(out, node, r, alone);
         return;
     }
-    if (prepared->plain_n && alone == FIT_LATER && node->state == NODE_USABLE &&
-        select_mode_allows(node, r) && node->all_available && node->best_index >= 0 &&
-        !lacks_claimed(node, r)) {
+    if (prepared->plain_n && alone == FIT_LATER && !select_obstacle(node, r) &&
+        node->all_available && node->best_index >= 0 && !lacks_claimed(node, r)) {
         add_plain(out, prepared, node);
         return;
     }

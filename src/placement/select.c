@@ -64,10 +64,30 @@ bool select_by_rows(const struct request *r)
     return r->kind != REQUEST_DEVICES && !r->dialect && card_takes(&bare, r);
 }
 
-bool select_mode_allows(const struct ledger_node *node, const struct request *r)
+/* What is not in the node's first cache lines is read last: its source only for requests that select
+ * cards. */
+enum obstacle_kind select_obstacle(const struct ledger_node *node,
+                                   const struct request *r)
 {
-    return r->kind == REQUEST_DEVICES || node->mode == NODE_ANY ||
-           node->mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
+    const bool devices = r->kind == REQUEST_DEVICES;
+    const enum node_mode mode = r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY;
+    if (!select_dialect_allows(node, r))
+        return OBSTACLE_DIALECT;
+    if (devices && node->source != SOURCE_SCV)
+        return OBSTACLE_NO_SCV;
+    if (node->state != NODE_USABLE)
+        return OBSTACLE_NODE;
+    if (!devices && node->mode != NODE_ANY && node->mode != mode)
+        return OBSTACLE_MODE;
+    if (!select_isolation_allows(node, r))
+        return OBSTACLE_ISOLATION;
+    if (request_is_selective(r) && node->source != SOURCE_SCV)
+        return OBSTACLE_NO_SCV;
+    if (r->min_link && !node->has_links && !MUTANT(min_link_ignored))
+        return OBSTACLE_NO_LINKS;
+    if (r->compute_percent && !node->has_core && !r->dialect)
+        return OBSTACLE_NO_COMPUTE;
+    return OBSTACLE_NONE;
 }
 
 /* -- cards of a view -- */
@@ -199,24 +219,26 @@ static uint64_t cut_size(const struct card *cards, const struct request *r,
 /* The checks that need no cards. FIT_YES: the cards decide. */
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {
-    if (!select_dialect_allows(node, r))
-        return node->dialect > SCV_DIALECT_HAMI ? FIT_LATER : FIT_NEVER;
-    if (r->kind == REQUEST_DEVICES && node->state != NODE_USABLE)
-        return FIT_LATER;
-    if (r->kind != REQUEST_DEVICES) {
-        if (node->state == NODE_NO_GPU)
-            return FIT_NEVER;
-        if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
-            return FIT_LATER;
-        if (!select_mode_allows(node, r) || !select_isolation_allows(node, r))
-            return FIT_NEVER;
+    bool never = false;
+    switch (select_obstacle(node, r)) {
+    case OBSTACLE_NONE:
+        return FIT_YES;
+    case OBSTACLE_DIALECT:
+        never = node->dialect <= SCV_DIALECT_HAMI;
+        break;
+    case OBSTACLE_NODE:
+        never = node->state == NODE_NO_GPU && r->kind != REQUEST_DEVICES;
+        break;
+    case OBSTACLE_MODE:
+        never = node->mode != NODE_MODE_WRONG;
+        break;
+    case OBSTACLE_ISOLATION:
+        never = true;
+        break;
+    default:
+        break;
     }
-    bool needs_scv = r->kind == REQUEST_DEVICES || request_is_selective(r);
-    if ((needs_scv && node->source != SOURCE_SCV) ||
-        (r->compute_percent && !node->has_core && !r->dialect) ||
-        (r->min_link && !node->has_links && !MUTANT(min_link_ignored)))
-        return FIT_LATER;
-    return FIT_YES;
+    return never ? FIT_NEVER : FIT_LATER;
 }
 
 /* Of a request that does not fit now: could so many cards take it when they are empty? If all
