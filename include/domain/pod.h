@@ -47,6 +47,10 @@ struct container_sum {
 };
 void container_sum_add(struct container_sum *sum, enum container_role role,
                        int64_t amount);
+static inline int64_t container_sum_most(const struct container_sum *sum)
+{
+    return sum->running > sum->peak ? sum->running : sum->peak;
+}
 
 /* What a pod can ask for, in any words (domain/request.h, domain/dialect.h). */
 enum request_placement { PLACE_BINPACK, PLACE_SPREAD };

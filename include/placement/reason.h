@@ -108,11 +108,10 @@ enum reason_class reason_class_of(const struct ledger_node *node,
  */
 
 struct nearest_node {
-    struct select_pod pod;
-    bool own_terms; /* nodes that these exclude are no candidates */
+    struct select_pod pod; /* the caller's, as the next three */
+    bool own_terms;        /* nodes that these exclude are no candidates */
     const struct terms *terms;
-    bool
-        offered; /* kube-scheduler offered every visited node; nearest_node_init clears it */
+    bool offered; /* kube-scheduler offered every visited node */
 
     uint32_t seen, fits, excluded;  /* numbers of nodes */
     const struct ledger_node *node; /* the nearest. A node that fits precedes all others;
@@ -121,7 +120,6 @@ struct nearest_node {
     int64_t missing;                /* on that node, as of nearest_node_shortfall */
 };
 
-void nearest_node_init(struct nearest_node *n, const struct select_pod *pod);
 void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node);
 
 /* What the request lacks on the node: MiB, summed over the cards with most free memory,

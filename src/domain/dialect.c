@@ -233,16 +233,6 @@ int dialect_request(struct dialect_pod *pod, struct err *err)
     return 0;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t sum_most(const struct container_sum *sum)
-{
-    return larger(sum->running, sum->peak);
-}
-
 int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t total_mib)
 {
     struct container_sum sum = {0};
@@ -253,7 +243,7 @@ int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t t
             container_sum_add(&sum, c->role,
                               mib <= total_mib ? quantity_at_most(mib, usable_mib) : mib);
     }
-    return sum_most(&sum);
+    return container_sum_most(&sum);
 }
 
 /* Has the list a word that is the text or, with `part`, in the text in any case? */
@@ -292,7 +282,7 @@ int dialect_join(struct dialect_pod *pod, struct err *err)
         pod->alone |= c->cores == REQUEST_CORE;
         container_sum_add(&cores, c->role, c->cores);
     }
-    if (sum_most(&cores) > REQUEST_CORE ||
+    if (container_sum_most(&cores) > REQUEST_CORE ||
         dialect_mib(pod, any_card, any_card) > any_card)
         return err_set(
             err, ERR_INVALID,
@@ -301,7 +291,7 @@ int dialect_join(struct dialect_pod *pod, struct err *err)
     if (pod->cards && mode.p && !memmem(mode.p, mode.n, d->mode.p, d->mode.n))
         return err_set(err, ERR_INVALID, "annotation %.*s does not allow %.*s",
                        SPAN_ARG(d->notes[DIALECT_MODE]), SPAN_ARG(d->mode));
-    pod->cores = (uint8_t)sum_most(&cores);
+    pod->cores = (uint8_t)container_sum_most(&cores);
     /* HAMi knows no word with blanks around it; here they are ignored. */
     pod->placement = list_names(pod->notes[DIALECT_POLICY], SPAN("binpack"), false)
                          ? PLACE_BINPACK
@@ -380,12 +370,12 @@ static bool add_share(struct span text, const struct dialect_container *c,
         return false;
     p->n += s == p->shares + p->n;
     s->uuid = uuid;
-    amounts[0] = larger(amounts[0], c->mib);
-    amounts[1] = larger(amounts[1], c->cores);
+    amounts[0] = amounts[0] < c->mib ? c->mib : amounts[0];
+    amounts[1] = amounts[1] < c->cores ? c->cores : amounts[1];
     int64_t *const sums[] = {&s->mib, &s->cores, &s->percent, &s->slots};
     for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
         container_sum_add(&s->sums[i], c->role, amounts[i]);
-        *sums[i] = sum_most(&s->sums[i]);
+        *sums[i] = container_sum_most(&s->sums[i]);
     }
     return true;
 }

@@ -235,8 +235,7 @@ static void raise_to(struct resource_list *most, const struct resource_list *lis
 static void raise_to_sums(struct resource_list *most, const struct container_sums *sums)
 {
     for (int k = 0; k < AMOUNTS; k++)
-        most->amount[k] =
-            larger(most->amount[k], larger(sums->of[k].running, sums->of[k].peak));
+        most->amount[k] = larger(most->amount[k], container_sum_most(&sums->of[k]));
 }
 
 static const struct container_entry *entry_find(const struct container_list *list,

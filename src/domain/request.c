@@ -27,8 +27,8 @@ static int64_t limit_amount(struct span limit)
 
 static int64_t sum_total(const struct container_sum *sum)
 {
-    bool running = sum->running > sum->peak || MUTANT(init_containers_forgotten);
-    return quantity_at_most(running ? sum->running : sum->peak, LIMITS_MAX);
+    bool forgets = MUTANT(init_containers_forgotten);
+    return quantity_at_most(forgets ? sum->running : container_sum_most(sum), LIMITS_MAX);
 }
 
 struct limits limits_of(const struct pod *pod)
@@ -81,24 +81,6 @@ static const char *role_name(enum container_role role)
 /* In the order of the limits of a container. */
 static const char *const limit_keys[POD_LIMITS] = {
     KEY_GPU_MEM, KEY_GPU_COUNT, KEY_NVIDIA_GPU, KEY_GPU_SHARE, KEY_GPU_CORE};
-
-static int read_limit(const struct pod_container *c, int limit, int64_t *value,
-                      struct err *err)
-{
-    const char *key = limit_keys[limit], *role = role_name(c->role);
-    const struct span text = c->limits[limit];
-    *value = 0;
-    if (!text.p)
-        return 0;
-    if (quantity_read(text, value, err))
-        return err_wrap(err, "%s %u: limit %s", role, c->order, key);
-    if (*value > UNITS_MAX)
-        return err_set(
-            err, ERR_INVALID, "%s %u: limit %s: %lld exceeds the capacity of any node%s",
-            role, c->order, key, (long long)*value,
-            text.p[text.n - 1] == 'i' ? "; write units, without Gi or Mi" : "");
-    return 0;
-}
 
 /* Parses a whole number from 1 up; without the text *value is unchanged. */
 static int read_number(struct span text, const char *where, const char *key,
@@ -237,7 +219,7 @@ static int64_t sum_parts(const struct request *r, bool limits, int64_t total_mib
         int64_t mib = request_part_mib(part, total_mib, kept_mib);
         container_sum_add(&sum, part->role, mib - (limits && part->percent && mib));
     }
-    return sum.running > sum.peak ? sum.running : sum.peak;
+    return container_sum_most(&sum);
 }
 
 int64_t request_mib_of_parts(const struct request *r, int64_t total_mib, int64_t kept_mib)
@@ -435,10 +417,19 @@ static int read_limits(const struct pod *pod, struct request *r, struct err *err
 {
     ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
     {
-        int64_t amounts[POD_LIMITS];
-        for (int k = 0; k < POD_LIMITS; k++)
-            if (read_limit(c, k, &amounts[k], err))
-                return -1;
+        int64_t amounts[POD_LIMITS] = {0};
+        for (int k = 0; k < POD_LIMITS; k++) {
+            const struct span text = c->limits[k];
+            if (text.p && quantity_read(text, &amounts[k], err))
+                return err_wrap(err, "%s %u: limit %s", role_name(c->role), c->order,
+                                limit_keys[k]);
+            if (amounts[k] > UNITS_MAX)
+                return err_set(
+                    err, ERR_INVALID,
+                    "%s %u: limit %s: %lld exceeds the capacity of any node%s",
+                    role_name(c->role), c->order, limit_keys[k], (long long)amounts[k],
+                    text.p[text.n - 1] == 'i' ? "; write units, without Gi or Mi" : "");
+        }
         /* Memory, whole cards or slots. */
         int64_t ours = amounts[0] + amounts[1] + amounts[3];
         if (c->role != CONTAINER_INIT && ours > 0)

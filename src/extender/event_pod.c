@@ -26,9 +26,9 @@ static struct span find_closest(struct core_driver *driver, const struct verb_ar
     struct span *names = offered ? arena_alloc(a, args->n * sizeof *names) : NULL;
     for (size_t i = 0; offered && i < args->n; i++)
         names[i] = args->nodes[i].name;
-    nearest_node_init(n, &(struct select_pod){&args->request, args->pod.priority,
-                                              args->pod.meta.uid, NULL});
-    n->offered = offered;
+    *n = (struct nearest_node){
+        .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL},
+        .offered = offered};
     return view_nearest_node(core_driver_source(driver), n, names, args->n, !offered, a);
 }
 

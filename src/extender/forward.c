@@ -87,27 +87,8 @@ void forward_free(struct forward *f)
     free(f);
 }
 
-/* The only place that sets URL and certificates of another replica. */
-static struct httpc *connect_to(const struct forward *f, const char *address,
-                                struct span cert, struct span key, struct err *err)
-{
-    cleanup_free char *url = xasprintf("%s://%s", f->tls ? "https" : "http", address);
-    struct httpc_config config = {
-        .url = url,
-        .ca_pem = buf_span(&f->ca),
-        .cert_pem = cert,
-        .key_pem = key,
-        .server_name = f->tls ? f->name : NULL,
-        .user_agent = "gpushare/" GPUSHARE_VERSION,
-        .connect_ms = CONNECT_MS,
-        .idle_max = IDLE_MAX,
-        .idle_ms = IDLE_MS,
-    };
-    return httpc_new(&config, err);
-}
-
 /* A client for the address: the existing one, or a new one if the address or the
- * certificate has changed. */
+ * certificate has changed. The only place that sets URL and certificates of another replica. */
 static struct httpc *client_for(struct forward *f, const char *address, struct err *err)
 {
     cleanup_buf struct buf cert = {0};
@@ -117,8 +98,20 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
     pthread_mutex_lock(&f->lock);
     if (!f->http || strcmp(f->address, address) != 0 ||
         !span_eq(buf_span(&f->cert), buf_span(&cert))) {
+        cleanup_free char *url = xasprintf("%s://%s", f->tls ? "https" : "http", address);
+        const struct httpc_config config = {
+            .url = url,
+            .ca_pem = buf_span(&f->ca),
+            .cert_pem = buf_span(&cert),
+            .key_pem = buf_span(&key),
+            .server_name = f->tls ? f->name : NULL,
+            .user_agent = "gpushare/" GPUSHARE_VERSION,
+            .connect_ms = CONNECT_MS,
+            .idle_max = IDLE_MAX,
+            .idle_ms = IDLE_MS,
+        };
         disconnect(f);
-        f->http = connect_to(f, address, buf_span(&cert), buf_span(&key), err);
+        f->http = httpc_new(&config, err);
         f->address = f->http ? xstrdup(address) : NULL;
         buf_set(&f->cert, buf_span(&cert));
     }

@@ -698,11 +698,6 @@ static bool is_closer(const struct nearest_node *n, const struct ledger_node *no
     return span_cmp(node->name, n->node->name) < 0;
 }
 
-void nearest_node_init(struct nearest_node *n, const struct select_pod *pod)
-{
-    *n = (struct nearest_node){.pod = *pod};
-}
-
 void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node)
 {
     if (!n->offered && node->state == NODE_UNKNOWN)

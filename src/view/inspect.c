@@ -414,10 +414,9 @@ static void write_obstacles(struct buf *out, const struct obstacle *list, size_t
 static void compute_answer(struct pending *p, struct answer *a, struct span uid)
 {
     const struct view_source *source = p->source;
-    struct nearest_node n;
-    nearest_node_init(&n, &(struct select_pod){&a->request, a->priority, uid, NULL});
-    n.own_terms = true;
-    n.terms = a->terms;
+    struct nearest_node n = {.pod = {&a->request, a->priority, uid, NULL},
+                             .own_terms = true,
+                             .terms = a->terms};
     a->node = view_nearest_node(source, &n, NULL, 0, false, &p->arena);
     a->seen = n.seen;
     a->fits = n.fits;

@@ -15,9 +15,8 @@ static void start(void)
 static struct nearest_node find_closest(struct request r)
 {
     static struct request kept;
-    struct nearest_node n;
+    struct nearest_node n = {.pod = {&kept, 0, SPAN("me"), NULL}};
     kept = r;
-    nearest_node_init(&n, &(struct select_pod){&kept, 0, SPAN("me"), NULL});
     for (uint32_t i = 0; i < ledger_node_slots(ledger); i++)
         if (ledger_node_at(ledger, i))
             nearest_node_visit(&n, ledger_node_at(ledger, i));
@@ -81,8 +80,7 @@ TEST(memory_reserved_for_nominated_pods_is_not_free)
     nominated_pod("n1", "first", r, 5);
     assert_closest(memory(7000, 1), "n1", 0, 0);
     ck_assert_int_eq(find_closest(memory(7000, 1)).fit, FIT_LATER);
-    struct nearest_node own;
-    nearest_node_init(&own, &(struct select_pod){&r, 5, SPAN("first"), NULL});
+    struct nearest_node own = {.pod = {&r, 5, SPAN("first"), NULL}};
     nearest_node_visit(&own, node_of("n1"));
     ck_assert_uint_eq(own.fits, 1);
 }
