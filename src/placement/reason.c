@@ -500,6 +500,7 @@ const struct obstacle_words obstacle_words[] = {
     [OBSTACLE_CPU] = {"cpu", 0, NULL, NULL},
     [OBSTACLE_NODE_MEMORY] = {"node-memory", 0, NULL, NULL},
     [OBSTACLE_PODS] = {"pod-slots", 0, NULL, NULL},
+    /* Of a card, in explain alone: */
     [OBSTACLE_MODEL] = {"model", 0, "model or clock does not match",
                         "with any model or clock, "},
     [OBSTACLE_SIZE] = {"size", 0, "too small", NULL},
