@@ -142,9 +142,8 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
             (!node.n || span_eq(node, pods[i]->node)))
             differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
                     SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
-    struct span error;
-    for (size_t i = 0; !node.n && (error = cluster_state_error(cs, i)).n; i++)
-        differs(&c, "%.*s", SPAN_ARG(error));
+    for (const char *const *error = cluster_state_errors(cs); !node.n && *error; error++)
+        differs(&c, "%s", *error);
     return c.n;
 }
 

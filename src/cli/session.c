@@ -41,7 +41,11 @@ struct record {
     };
 };
 
-enum { RECORD_TABLES = CORE_LEASES + 1 }; /* nodes, pods, Scvs and Leases */
+enum {
+    RECORD_TABLES = CORE_LEASES + 1, /* nodes, pods, Scvs and Leases */
+    ERRORS_MAX = 256,
+    CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
+};
 
 struct record_table {
     struct map by_key;
@@ -58,19 +62,10 @@ struct cluster_state {
     int64_t server_s;      /* at cluster_state_check_heartbeats; 0: unknown */
     struct err list_error; /* of the first list that failed */
     struct err retried;    /* of the last list that is tried again */
-    struct buf errors;     /* each NUL-terminated */
-    size_t n_errors;
+    char *errors[ERRORS_MAX + 1]; /* ends with NULL */
     struct arena scratch; /* for one pod */
     pthread_mutex_t lock; /* held while the ledger changes; one thread changes it */
 };
-
-static void record_free(struct record *r)
-{
-    free((char *)r->key.p);
-    free(r->strings);
-    arena_fini(&r->arena);
-    free(r);
-}
 
 /* A renewal alone changes nothing visible. */
 static void note_change(struct cluster_state *cs, const struct record_table *t)
@@ -84,7 +79,10 @@ static void drop(struct cluster_state *cs, struct record_table *t, struct record
     map_remove(&t->by_key, r->key);
     list_remove(&r->link);
     note_change(cs, t);
-    record_free(r);
+    free((char *)r->key.p);
+    free(r->strings);
+    arena_fini(&r->arena);
+    free(r);
 }
 
 /* An empty record for that key, which replaces the existing one; NULL if `gone`. */
@@ -158,7 +156,7 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
 /* Is the pod's request or its promise malformed? */
 static bool is_invalid(struct cluster_state *cs, const struct pod *pod, struct err *err)
 {
-    struct request_rules rules = ledger_rules(&cs->config.ledger);
+    struct request_rules rules = ledger_rules(&cs->config.core.ledger);
     struct request request;
     struct promise promise;
     bool promised = pod->idx.p || pod->allocation.p;
@@ -202,21 +200,12 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
     own_strings(r, fields, ARRAY_LEN(fields));
 }
 
-static void sweep_objects(struct cluster_state *cs, const struct core_input *in)
+/* Drops what the complete list `run` lacks; 0: everything. */
+static void sweep(struct cluster_state *cs, struct record_table *t, uint64_t run)
 {
-    struct record_table *t = &cs->tables[in->kind];
     LIST_EACH(struct record, r, &t->all, link)
-    if (r->run != in->run)
+    if (r->run != run)
         drop(cs, t, r);
-}
-
-static void clear_objects(struct cluster_state *cs)
-{
-    for (int kind = 0; kind < RECORD_TABLES; kind++) {
-        LIST_EACH(struct record, r, &cs->tables[kind].all, link)
-        drop(cs, &cs->tables[kind], r);
-        map_fini(&cs->tables[kind].by_key);
-    }
 }
 
 /* -- Scvs: the core keeps only a part of them -- */
@@ -285,20 +274,10 @@ size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
     return sorted(cs, CORE_PODS, a, (const void ***)out, by_pod_name);
 }
 
-struct span cluster_state_error(const struct cluster_state *cs, size_t i)
+const char *const *cluster_state_errors(const struct cluster_state *cs)
 {
-    const char *p = cs->errors.p;
-    if (i >= cs->n_errors)
-        return (struct span){0};
-    while (i--)
-        p += strlen(p) + 1;
-    return span_of(p);
+    return (const char *const *)cs->errors;
 }
-
-enum {
-    ERRORS_MAX = 256,
-    CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
-};
 
 static void step(struct cluster_state *cs, const struct core_input *in)
 {
@@ -322,7 +301,7 @@ static void on_input(void *ctx, const struct core_input *in)
     else if (in->type == CORE_OBJECT && in->kind == CORE_LEASES)
         store_heartbeat(cs, in);
     else if ((in->type == CORE_LIST_ENDED || absent) && (int)in->kind < RECORD_TABLES)
-        sweep_objects(cs, in);
+        sweep(cs, &cs->tables[in->kind], in->run);
     else if (in->type == CORE_LIST_FAILED && !absent && cs->list_error.code == ERR_NONE) {
         /* As client-go: what the server asks to repeat, and a list that became too old. A list
          * without a byte for long may wait for a login. */
@@ -339,14 +318,12 @@ static void on_input(void *ctx, const struct core_input *in)
 static void on_error(void *ctx, const struct err *err)
 {
     struct cluster_state *cs = ctx;
-    for (size_t i = 0; i < cs->n_errors; i++)
-        if (span_eq(cluster_state_error(cs, i), span_of(err->msg)))
-            return;
-    if (cs->n_errors == ERRORS_MAX)
+    char **at = cs->errors;
+    while (*at && strcmp(*at, err->msg) != 0)
+        at++;
+    if (*at || at == cs->errors + ERRORS_MAX)
         return;
-    buf_adds(&cs->errors, err->msg);
-    buf_addc(&cs->errors, '\0');
-    cs->n_errors++;
+    *at = xstrdup(err->msg);
     cs->changes++;
 }
 
@@ -355,20 +332,14 @@ const struct apisync_sink cluster_state_sink = {on_input, on_error, store_scv};
 struct cluster_state *cluster_state_new(const struct cluster_state_config *config)
 {
     struct cluster_state *cs = xcalloc(1, sizeof *cs);
-    struct core_settings settings = {
-        .ledger = config->ledger,
-        .node_grace_ms = config->node_grace_ms,
-        .observer = true,
-        .only_pods = config->only_pods,
-        .seed = config->seed,
-    };
     pthread_mutex_init(&cs->lock, NULL);
     cs->config = *config;
-    settings.ledger.keep_terms = true; /* for defrag */
-    cs->core = core_new(&settings);
+    cs->config.core.observer = true;
+    cs->config.core.ledger.keep_terms = true; /* for defrag */
+    cs->core = core_new(&cs->config.core);
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
         list_init(&cs->tables[kind].all);
-        map_init(&cs->tables[kind].by_key, config->seed, offsetof(struct record, key));
+        map_init(&cs->tables[kind].by_key, config->core.seed, offsetof(struct record, key));
     }
     return cs;
 }
@@ -377,10 +348,14 @@ void cluster_state_free(struct cluster_state *cs)
 {
     if (!cs)
         return;
-    clear_objects(cs);
+    for (struct record_table *t = cs->tables; t < cs->tables + RECORD_TABLES; t++) {
+        sweep(cs, t, 0);
+        map_fini(&t->by_key);
+    }
     step_outputs_fini(&cs->outputs);
     core_free(cs->core);
-    buf_fini(&cs->errors);
+    for (char **at = cs->errors; *at; at++)
+        free(*at);
     arena_fini(&cs->scratch);
     pthread_mutex_destroy(&cs->lock);
     free(cs);
@@ -417,7 +392,7 @@ static void check_heartbeat(struct cluster_state *cs,
     if (-heartbeat->age_s > since_s + CLOCK_SKEW_S)
         heartbeat->freshness = HEARTBEAT_AHEAD;
     /* Both times are truncated to seconds. */
-    if ((heartbeat->age_s - 1) * 1000 >= cs->config.node_grace_ms) {
+    if ((heartbeat->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
         heartbeat->freshness = HEARTBEAT_OLD;
         set_silence(cs, heartbeat->name, heartbeat->age_s);
     }
@@ -426,7 +401,7 @@ static void check_heartbeat(struct cluster_state *cs,
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s)
 {
-    if (cs->config.node_grace_ms <= 0)
+    if (cs->config.core.node_grace_ms <= 0)
         return;
     cs->server_s = server_s;
     LIST_EACH(struct record, r, &cs->tables[CORE_LEASES].all, link)
@@ -540,7 +515,7 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
     const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
     if (node->source == SOURCE_SCV && !h && s && s->scv.has_update_time &&
         s->scv.driver_version.n && /* the SCV daemon has no Lease and writes none */
-        (cs->server_s - s->scv.update_time) * 1000 > cs->config.node_grace_ms) {
+        (cs->server_s - s->scv.update_time) * 1000 > cs->config.core.node_grace_ms) {
         buf_adds(out, "no Lease of scv-agent; its Scv is of ");
         clock_format_s(out, s->scv.update_time);
     }
@@ -674,31 +649,30 @@ static bool has_extender(const struct cli_config *c)
     return c->extender && strcmp(c->extender, "none");
 }
 
-static bool is_url(const char *address)
+/* "kube-system/gpushare-schd-extender:12345". False: --extender is of another form, and *ns
+ * empty. */
+static bool names_service(const struct cli_config *c, struct span *ns,
+                          struct span *service)
 {
-    return span_starts(span_of(address), SPAN("http://")) ||
-           span_starts(span_of(address), SPAN("https://"));
-}
-
-/* "kube-system/gpushare-schd-extender:12345" */
-static bool parse_service(const char *address, struct span *ns, struct span *service)
-{
-    struct span rest = span_of(address), name;
-    *ns = span_cut(&rest, '/');
+    struct span rest = span_of(c->extender), first = span_cut(&rest, '/');
     *service = rest;
-    name = span_cut(&rest, ':');
-    return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
+    struct span name = span_cut(&rest, ':');
+    bool is = first.n && name.n && rest.n && !memchr(service->p, '/', service->n);
+    *ns = is ? first : (struct span){0};
+    return is;
 }
 
 int session_check_extender(const struct cli_config *c, struct err *err)
 {
-    struct span ns, service;
+    struct span ns, service, address = span_of(c->extender);
+    bool https = span_starts(address, SPAN("https://"));
     if (c->extender && !has_extender(c))
         return 0;
-    if (c->extender_token && !span_starts(span_of(c->extender), SPAN("https://")))
+    if (c->extender_token && !https)
         return err_set(err, ERR_INVALID,
                        "--extender-token needs --extender https://HOST:PORT");
-    if (!c->extender || is_url(c->extender) || parse_service(c->extender, &ns, &service))
+    if (!c->extender || https || span_starts(address, SPAN("http://")) ||
+        names_service(c, &ns, &service))
         return 0;
     return err_set(err, ERR_INVALID,
                    "--extender: invalid address \"%s\"; expected http://HOST:PORT, "
@@ -714,8 +688,7 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     struct span ns, service, base = span_of(c->extender);
     cleanup_free char *url = NULL;
     struct kube_client *own = NULL;
-    if (!is_url(c->extender)) {
-        parse_service(c->extender, &ns, &service);
+    if (names_service(c, &ns, &service)) {
         buf_adds(&path, "/api/v1/namespaces/");
         list_watch_escape(&path, ns);
         buf_adds(&path, "/services/");
@@ -918,8 +891,7 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
     struct span service;
     size_t i;
     json_t *lease;
-    if (has_extender(s->config) && !is_url(s->config->extender))
-        parse_service(s->config->extender, &e.ns, &service);
+    names_service(s->config, &e.ns, &service);
     json_auto_t *leases = list_in(s, "coordination.k8s.io", e.ns,
                                   "leases?fieldSelector=metadata.name=" LEASE);
     e.no_lease = leases && !json_array_size(json_object_get(leases, "items"));
@@ -954,16 +926,16 @@ static int load_cluster(struct session *s, int64_t unit_mib,
 {
     const struct cli_config *c = s->config;
     const struct cluster_state_config config = {
-        .ledger = {.unit_mib = unit_mib,
-                   .external_tolerance_mib = c->external_tolerance_mib,
-                   .require_scv = c->require_scv,
-                   .require_node = true,
-                   .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
-                   .number_shares = c->scv_number == CLI_NUMBER_SHARE,
-                   .dialect = dialect},
-        .node_grace_ms = c->node_grace_ms,
-        .only_pods = c->classic,
-        .seed = (uint64_t)clock_wall_ns(),
+        .core = {.ledger = {.unit_mib = unit_mib,
+                            .external_tolerance_mib = c->external_tolerance_mib,
+                            .require_scv = c->require_scv,
+                            .require_node = true,
+                            .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
+                            .number_shares = c->scv_number == CLI_NUMBER_SHARE,
+                            .dialect = dialect},
+                 .node_grace_ms = c->node_grace_ms,
+                 .only_pods = c->classic,
+                 .seed = (uint64_t)clock_wall_ns()},
         .request = start_request,
         .ctx = s,
     };

@@ -60,10 +60,7 @@ struct cluster_state_heartbeat {
 };
 
 struct cluster_state_config {
-    struct ledger_settings ledger;
-    int64_t node_grace_ms; /* oldest heartbeat of a usable node; 0: no limit */
-    bool only_pods;        /* list nodes and pods only */
-    uint64_t seed;
+    struct core_settings core; /* of an observer */
     /* Starts a CORE_LIST or CORE_WATCH; it replaces the running one of its kind. Does not
      * deliver anything before it returns. */
     void (*request)(void *ctx, const struct core_output *request);
@@ -102,8 +99,8 @@ size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
                            const struct cluster_state_node ***out);
 size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
                           const struct cluster_state_pod ***out);
-/* Why objects were ignored: distinct messages, at most 256; then empty. */
-struct span cluster_state_error(const struct cluster_state *cs, size_t i);
+/* Why objects were ignored: distinct messages, at most 256; then NULL. */
+const char *const *cluster_state_errors(const struct cluster_state *cs);
 
 /*
  * Whether scv-agent renews the Lease of each node. The extender watches Leases and knows.
