@@ -23,14 +23,15 @@
 
 static struct span annotation(const json_t *pod, const char *key)
 {
-    return session_text(session_at(pod, "metadata", "annotations"), key);
+    return span_of(
+        json_string_value(json_object_get(jpath(pod, "metadata.annotations"), key)));
 }
 
 static const json_t *controller_of(const json_t *pod)
 {
     const json_t *owner;
     size_t i;
-    json_array_foreach(session_at(pod, "metadata", "ownerReferences"), i, owner)
+    json_array_foreach(jpath(pod, "metadata.ownerReferences"), i, owner)
     {
         if (json_is_true(json_object_get(owner, "controller")))
             return owner;
@@ -43,7 +44,7 @@ static const char *stays_for_controller(const json_t *pod, bool safe)
     static const char *const replacing[] = {"ReplicaSet", "ReplicationController",
                                             "StatefulSet"};
     const json_t *controller = controller_of(pod);
-    struct span kind = session_text(controller, "kind");
+    struct span kind = jpath_text(controller, "kind");
     if (annotation(pod, KEY_MIRROR).n)
         return "is the mirror pod of a static pod";
     if (!controller)
@@ -71,7 +72,7 @@ static const char *stays_for_volumes(const json_t *spec, bool safe)
             return "has a volume claim, whose volume may be tied to nodes";
         dir = json_object_get(volume, "emptyDir");
         if (!safe && (json_object_get(volume, "hostPath") ||
-                      (dir && !span_eq(session_text(dir, "medium"), SPAN("Memory")))))
+                      (dir && !span_eq(jpath_text(dir, "medium"), SPAN("Memory")))))
             return "has local data: emptyDir or hostPath (safe-to-evict is not true)";
     }
     return NULL;
@@ -88,7 +89,7 @@ static bool is_checked_resource(const char *name)
 /* `others`: resources of this domain do not matter; or NULL. */
 static const char *stays_for_containers(const json_t *containers, const char *others)
 {
-    static const char *const lists[] = {"requests", "limits"};
+    static const char *const lists[] = {"resources.requests", "resources.limits"};
     const json_t *c, *port, *amount;
     const char *name;
     size_t i, k;
@@ -96,12 +97,11 @@ static const char *stays_for_containers(const json_t *containers, const char *ot
     {
         json_array_foreach(json_object_get(c, "ports"), k, port)
         {
-            if (session_number(port, "hostPort"))
+            if (jpath_number(port, "hostPort"))
                 return "uses a port of its node";
         }
         for (k = 0; k < ARRAY_LEN(lists); k++)
-            json_object_foreach((json_t *)session_at(c, "resources", lists[k]), name,
-                                amount)
+            json_object_foreach((json_t *)jpath(c, lists[k]), name, amount)
             {
                 if (!is_checked_resource(name) &&
                     !(others && span_starts(span_of(name), span_of(others))))
@@ -113,15 +113,15 @@ static const char *stays_for_containers(const json_t *containers, const char *ot
 
 static const char *stays_for_constraints(const json_t *spec, const char *others)
 {
-    const json_t *affinity = json_object_get(spec, "affinity"), *spread;
+    const json_t *spread;
     size_t i;
-    if (session_at(affinity, "podAffinity", REQUIRED) ||
-        session_at(affinity, "podAntiAffinity", REQUIRED))
+    if (jpath(spec, "affinity.podAffinity." REQUIRED) ||
+        jpath(spec, "affinity.podAntiAffinity." REQUIRED))
         return "has required pod affinity or anti-affinity, which the plan does not "
                "check";
     json_array_foreach(json_object_get(spec, "topologySpreadConstraints"), i, spread)
     {
-        if (!span_eq(session_text(spread, "whenUnsatisfiable"), SPAN("ScheduleAnyway")))
+        if (!span_eq(jpath_text(spread, "whenUnsatisfiable"), SPAN("ScheduleAnyway")))
             return "has a topology spread constraint, which the plan does not check";
     }
     if (json_array_size(json_object_get(spec, "resourceClaims")))
@@ -138,7 +138,7 @@ const char *defrag_rules_ties(const json_t *spec)
 }
 
 /* Also by what the extender does not reserve for: a minimum of 1, the label of Volcano's jobs. */
-static bool names_a_group(const json_t *meta, const json_t *spec)
+static bool names_a_group(const json_t *pod)
 {
     static const char *const keys[] = {"pod-group.scheduling.sigs.k8s.io",
                                        "pod-group.scheduling.sigs.k8s.io/name",
@@ -147,11 +147,10 @@ static bool names_a_group(const json_t *meta, const json_t *spec)
                                        "volcano.sh/job-name",
                                        "scheduling.k8s.io/group-name",
                                        "scheduling.volcano.sh/group-name"};
-    bool any =
-        json_object_get(spec, "workloadRef") || json_object_get(spec, "schedulingGroup");
+    bool any = jpath(pod, "spec.workloadRef") || jpath(pod, "spec.schedulingGroup");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        any |= session_at(meta, "labels", keys[i]) ||
-               session_at(meta, "annotations", keys[i]);
+        any |= annotation(pod, keys[i]).p ||
+               json_object_get(jpath(pod, "metadata.labels"), keys[i]);
     return any;
 }
 
@@ -161,13 +160,13 @@ static const char *stays(const json_t *pod)
     struct span evict = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
     bool safe = span_eq(evict, SPAN("true"));
     const char *why;
-    if (session_at(pod, "metadata", "deletionTimestamp"))
+    if (jpath(pod, "metadata.deletionTimestamp"))
         return "is being deleted";
     if ((why = stays_for_controller(pod, safe)))
         return why;
     if (span_eq(evict, SPAN("false")))
         return "has the annotation safe-to-evict: false";
-    if (names_a_group(json_object_get(pod, "metadata"), spec))
+    if (names_a_group(pod))
         return "is a member of a gang";
     why = stays_for_volumes(spec, safe);
     return why ? why : stays_for_constraints(spec, NULL);
@@ -201,7 +200,7 @@ void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
     size_t i;
     json_array_foreach(items, i, pod)
     {
-        struct span uid = session_text(json_object_get(pod, "metadata"), "uid");
+        struct span uid = jpath_text(pod, "metadata.uid");
         const struct ledger_pod *p = ledger_pod_find(l, uid);
         if (!uid.n || !p)
             continue;
@@ -220,12 +219,12 @@ static const json_t *pod_of(const struct defrag_rules *m, struct span uid)
 const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid)
 {
     const json_t *p = pod_of(m, uid);
-    return p ? session_text(p, "stays").p : "has just been created";
+    return p ? jpath_text(p, "stays").p : "has just been created";
 }
 
 struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid)
 {
-    return session_text(pod_of(m, uid), "controller");
+    return jpath_text(pod_of(m, uid), "controller");
 }
 
 bool defrag_rules_allow(const struct ledger_pod *pod, const struct ledger_node *node,

@@ -25,17 +25,17 @@ void explain_request(struct explain_page *p)
 
 struct span explain_unscheduled(const json_t *pod, bool *tried)
 {
-    const json_t *conditions = session_at(pod, "status", "conditions"), *item;
+    const json_t *conditions = jpath(pod, "status.conditions"), *item;
     struct span message = {0};
     size_t i;
     json_array_foreach(conditions, i, item)
     {
-        if (!span_eq(session_text(item, "type"), SPAN("PodScheduled")))
+        if (!span_eq(jpath_text(item, "type"), SPAN("PodScheduled")))
             continue;
         if (tried)
             *tried = true;
-        if (span_eq(session_text(item, "status"), SPAN("False")))
-            message = session_text(item, "message");
+        if (span_eq(jpath_text(item, "status"), SPAN("False")))
+            message = jpath_text(item, "message");
     }
     return message;
 }
@@ -43,15 +43,15 @@ struct span explain_unscheduled(const json_t *pod, bool *tried)
 static void add_condition(struct explain_page *p)
 {
     enum { UNTRIED_S = 10 };
-    const json_t *meta = json_object_get(p->facts->object, "metadata");
     bool tried = false, known = false;
     int64_t created_s;
     struct span message = explain_unscheduled(p->facts->object, &tried);
     if (message.n)
         table_line(p->out, "kube-scheduler: %.*s", SPAN_ARG(message));
-    struct span scheduler =
-        session_text(json_object_get(p->facts->object, "spec"), "schedulerName");
-    if (tried || !clock_parse(session_text(meta, "creationTimestamp"), &created_s) ||
+    struct span scheduler = jpath_text(p->facts->object, "spec.schedulerName");
+    if (tried ||
+        !clock_parse(jpath_text(p->facts->object, "metadata.creationTimestamp"),
+                     &created_s) ||
         p->facts->now_s - created_s < UNTRIED_S)
         return;
     const uint32_t hash = ledger_scheduler(scheduler);
@@ -111,9 +111,8 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
  */
 static void add_time(struct explain_page *p, const struct cluster_state_pod *object)
 {
-    const json_t *metadata = json_object_get(p->facts->object, "metadata");
     struct span time =
-        session_text(json_object_get(metadata, "annotations"), KEY_MEM_ASSUME_TIME);
+        jpath_text(p->facts->object, "metadata.annotations." KEY_MEM_ASSUME_TIME);
     int64_t ns;
     if (span_i64(time, &ns) && ns > 0) {
         buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
@@ -172,8 +171,7 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
 {
     const struct ledger_node *node = p->pod->node;
     bool any = false;
-    struct span leaves =
-        session_text(json_object_get(p->facts->object, "metadata"), "deletionTimestamp");
+    struct span leaves = jpath_text(p->facts->object, "metadata.deletionTimestamp");
     table_text(p->out, " is bound to node %.*s%s", SPAN_ARG(node->name),
                p->pod->running ? " and running" : ", not running yet");
     if (p->pod->terminating)
@@ -224,18 +222,17 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                              .l = cluster_state_ledger(cs),
                              .facts = facts,
                              .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib};
-    const json_t *status = json_object_get(facts->object, "status");
-    struct span reason = session_text(status, "reason"),
-                message = session_text(status, "message");
-    if (!found && reason.n && span_eq(session_text(status, "phase"), SPAN("Failed"))) {
+    struct span reason = jpath_text(facts->object, "status.reason"),
+                message = jpath_text(facts->object, "status.message");
+    if (!found && reason.n &&
+        span_eq(jpath_text(facts->object, "status.phase"), SPAN("Failed"))) {
         table_text(out, "pod %.*s/%.*s failed with %.*s", SPAN_ARG(ns), SPAN_ARG(name),
                    SPAN_ARG(reason));
         if (message.n && strstr(message.p, KEY_NO_PROMISE))
             table_text(out,
                        ": it was bound to node %.*s without a card; kube-scheduler did "
                        "not ask the extender",
-                       SPAN_ARG(session_text(json_object_get(facts->object, "spec"),
-                                             "nodeName")));
+                       SPAN_ARG(jpath_text(facts->object, "spec.nodeName")));
         buf_adds(out, "\n  ");
         table_line(out, "status.message: %.*s", SPAN_ARG(message));
         return 0;
@@ -313,10 +310,9 @@ static int read_quotas(const struct session *s, struct span ns, struct err *err)
     json_auto_t *list = session_get(s, path.p, err);
     json_array_foreach(json_object_get(list, "items"), i, item)
     {
-        cleanup_free char *hard = json_dumps(session_at(item, "spec", "hard"), 0);
+        cleanup_free char *hard = json_dumps(jpath(item, "spec.hard"), 0);
         const struct quota quota = {
-            .meta = {.ns = ns,
-                     .name = session_text(json_object_get(item, "metadata"), "name")},
+            .meta = {.ns = ns, .name = jpath_text(item, "metadata.name")},
             .hard = span_of(hard)};
         quotas_seen(ledger_quotas((struct ledger *)l), &quota, 0);
     }

@@ -58,12 +58,12 @@ struct cluster_state {
     struct step_outputs outputs;
     struct record_table tables[RECORD_TABLES];
     uint64_t changes;
-    int64_t promised_ns;   /* of the newest promise */
-    int64_t server_s;      /* at cluster_state_check_heartbeats; 0: unknown */
-    struct err list_error; /* of the first list that failed */
-    struct err retried;    /* of the last list that is tried again */
+    int64_t promised_ns;          /* of the newest promise */
+    int64_t server_s;             /* at cluster_state_check_heartbeats; 0: unknown */
+    struct err list_error;        /* of the first list that failed */
+    struct err retried;           /* of the last list that is tried again */
     char *errors[ERRORS_MAX + 1]; /* ends with NULL */
-    struct arena scratch; /* for one pod */
+    struct arena scratch;         /* for one pod */
     pthread_mutex_t lock; /* held while the ledger changes; one thread changes it */
 };
 
@@ -339,7 +339,8 @@ struct cluster_state *cluster_state_new(const struct cluster_state_config *confi
     cs->core = core_new(&cs->config.core);
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
         list_init(&cs->tables[kind].all);
-        map_init(&cs->tables[kind].by_key, config->core.seed, offsetof(struct record, key));
+        map_init(&cs->tables[kind].by_key, config->core.seed,
+                 offsetof(struct record, key));
     }
     return cs;
 }
@@ -466,38 +467,23 @@ bool cluster_state_needs_view(const struct cluster_state *cs)
     return false;
 }
 
-struct span session_text(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
-}
-
-int64_t session_number(const json_t *o, const char *key)
-{
-    return json_integer_value(json_object_get(o, key));
-}
-
-const json_t *session_at(const json_t *o, const char *first, const char *second)
-{
-    return json_object_get(json_object_get(o, first), second);
-}
-
 /* The extender, which watches Leases, knows for how many seconds there was no renewal. A node
  * that it rejects for another reason says nothing of its heartbeat. */
 void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
 {
     const json_t *item;
     size_t i;
-    if (!session_text(view, "unit").n || json_object_get(view, "error") ||
+    if (!jpath_text(view, "unit").n || json_object_get(view, "error") ||
         json_object_get(view, "staleReason"))
         return;
     json_array_foreach(json_object_get(view, "nodes"), i, item)
     {
-        struct span name = session_text(item, "name");
+        struct span name = jpath_text(item, "name");
         const struct ledger_node *node = ledger_node_find(cluster_state_ledger(cs), name);
         struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, name);
-        int64_t silence = session_number(item, "heartbeatAgeSeconds");
+        int64_t silence = jpath_number(item, "heartbeatAgeSeconds");
         if (!node || !is_unclear(cs, node) ||
-            (silence <= 0 && session_text(item, "reason").n))
+            (silence <= 0 && jpath_text(item, "reason").n))
             continue;
         if (r)
             r->heartbeat.confirmed = silence <= 0;
@@ -710,22 +696,13 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     return rc;
 }
 
-static json_t *parse_reply(const struct httpc_reply *reply, struct err *err)
-{
-    json_error_t bad;
-    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, &bad);
-    if (!j)
-        err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
-    return j;
-}
-
 json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
                               int64_t timeout_ms, struct err *err)
 {
     cleanup_reply struct httpc_reply reply = {0};
     return !has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err)
                ? NULL
-               : parse_reply(&reply, err);
+               : jpath_read(buf_span(&reply.body), err);
 }
 
 enum { GIB = 1024 };
@@ -776,13 +753,12 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     const char *why = NULL; /* the last pod that was bound past the extender failed */
     struct span last = {0};
     size_t i, k, ready = 0;
-    int64_t renewed_s = 0, last_s, idle = session_number(e->view, "filterIdleMinutes");
+    int64_t renewed_s = 0, last_s, idle = jpath_number(e->view, "filterIdleMinutes");
     json_array_foreach(json_object_get(e->slices, "items"), i, slice)
     {
         json_array_foreach(json_object_get(slice, "endpoints"), k, endpoint)
         {
-            const json_t *is = json_object_get(endpoint, "conditions");
-            ready += !json_is_false(json_object_get(is, "ready"));
+            ready += !json_is_false(jpath(endpoint, "conditions.ready"));
         }
     }
     /* Without a slice there is no Service: the extender is reached in another way. */
@@ -792,10 +768,10 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                         "extender");
     if (e->no_lease)
         table_line(out, "! no extender runs: there is no Lease " LEASE);
-    else if (spec && !session_text(spec, "holderIdentity").n)
+    else if (spec && !jpath_text(spec, "holderIdentity").n)
         table_line(out, "! no extender leads: nobody holds Lease %.*s/" LEASE,
                    SPAN_ARG(e->ns));
-    else if (spec && clock_parse(session_text(spec, "renewTime"), &renewed_s) &&
+    else if (spec && clock_parse(jpath_text(spec, "renewTime"), &renewed_s) &&
              now_s - renewed_s > UNRENEWED_S)
         table_line(out,
                    "! no extender leads: Lease %.*s/" LEASE " was renewed %" PRId64
@@ -803,7 +779,7 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                    SPAN_ARG(e->ns), now_s - renewed_s);
     json_array_foreach(json_object_get(e->rejected, "items"), i, event)
     {
-        struct span time = session_text(event, "eventTime");
+        struct span time = jpath_text(event, "eventTime");
         const char *note = json_string_value(json_object_get(event, "note"));
         if (note && strstr(note, KEY_NO_PROMISE) && span_cmp(time, last) > 0) {
             last = time;
@@ -834,7 +810,7 @@ json_t *session_get(const struct session *s, const char *path, struct err *err)
     for (;;) {
         cleanup_reply struct httpc_reply reply = {0};
         if (kube_ask(s->client, &request, &reply, err) == 0)
-            return parse_reply(&reply, err);
+            return jpath_read(buf_span(&reply.body), err);
         int64_t after_s = reply.retry_after_s;
         int64_t wait_ms = 1000 * (after_s < 1            ? 1
                                   : after_s < WAIT_MAX_S ? after_s
@@ -859,7 +835,7 @@ int session_list(const struct session *s, const char *path,
         bool gone = !list && err->code == ERR_GONE && !restarted;
         if (!list && !gone)
             return -1;
-        struct span next = session_text(json_object_get(list, "metadata"), "continue");
+        struct span next = jpath_text(list, "metadata.continue");
         buf_clear(&call);
         buf_printf(&call, "%s?limit=500%s", path, next.n ? "&continue=" : "");
         list_watch_escape(&call, next);
@@ -898,14 +874,12 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
     /* Of several, as of a release that is gone, the one that was renewed last. */
     json_array_foreach(json_object_get(leases, "items"), i, lease)
     {
-        const json_t *spec = json_object_get(lease, "spec");
-        struct span renewed = session_text(spec, "renewTime");
-        if (!e.lease || span_cmp(renewed, session_text(json_object_get(e.lease, "spec"),
-                                                       "renewTime")) > 0)
+        if (!e.lease || span_cmp(jpath_text(lease, "spec.renewTime"),
+                                 jpath_text(e.lease, "spec.renewTime")) > 0)
             e.lease = lease;
     }
     if (e.lease)
-        e.ns = session_text(json_object_get(e.lease, "metadata"), "namespace");
+        e.ns = jpath_text(e.lease, "metadata.namespace");
     json_auto_t *slices = e.slices =
         list_in(s, "discovery.k8s.io", e.ns,
                 "endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
@@ -988,8 +962,7 @@ static const struct dialect *dialect_of(struct session *s)
         if (!node || node->dialect == SCV_DIALECT_NONE)
             continue;
         s->hami = dialect_hami;
-        if (dialect_configure(&s->hami, session_text(session_view(s), "hamiValues"),
-                              NULL))
+        if (dialect_configure(&s->hami, jpath_text(session_view(s), "hamiValues"), NULL))
             s->hami = dialect_hami; /* of a newer extender */
         return &s->hami;
     }

@@ -9,6 +9,7 @@
 #include "domain/dialect.h"
 #include "domain/ledger.h"
 #include "kube/client.h"
+#include "kube/jpath.h"
 #include "view/inspect.h"
 
 /*
@@ -215,10 +216,3 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
  */
 bool session_counts_mib(const struct node_resources *capacity);
 int64_t session_unit_of_cluster(const struct cluster_state *cs);
-
-/* The string of a JSON object's member; empty if there is none. */
-struct span session_text(const json_t *o, const char *key);
-/* The same of a number; 0: none. */
-int64_t session_number(const json_t *o, const char *key);
-/* Its member's member; NULL: none. */
-const json_t *session_at(const json_t *o, const char *first, const char *second);

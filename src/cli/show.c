@@ -583,7 +583,7 @@ static void complete_pods(json_t *list, const struct cluster_state *cs,
     }
     json_array_foreach(list, i, o)
     {
-        struct span uid = session_text(o, "uid");
+        struct span uid = jpath_text(o, "uid");
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
         const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
         put_flag(o, "running", pod && pod->running);
@@ -652,7 +652,7 @@ static void complete_node(json_t *o, const struct cluster_state *cs,
 static void keep_namespace(json_t *pods, struct span ns)
 {
     for (size_t i = json_array_size(pods); ns.n && i-- > 0;) {
-        if (!span_eq(session_text(json_array_get(pods, i), "namespace"), ns))
+        if (!span_eq(jpath_text(json_array_get(pods, i), "namespace"), ns))
             json_array_remove(pods, i);
     }
 }
@@ -675,7 +675,7 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
     keep_namespace(json_object_get(all, "pendingPods"), show->ns);
     for (size_t i = json_array_size(nodes); i-- > 0;) {
         json_t *o = json_array_get(nodes, i);
-        const struct ledger_node *node = ledger_node_find(l, session_text(o, "name"));
+        const struct ledger_node *node = ledger_node_find(l, jpath_text(o, "name"));
         if (!node || (!show->node.n && !is_relevant(node))) {
             json_array_remove(nodes, i);
             continue;

@@ -75,10 +75,10 @@ static const char *namespace_of(const struct facts *f)
 /* The i-th word of command and args; NULL after the last. */
 static const char *word_at(const json_t *container, size_t i)
 {
-    const json_t *command = edit_value(container, "command");
+    const json_t *command = jpath(container, "command");
     size_t n = json_array_size(command);
     const json_t *word = i < n ? json_array_get(command, i)
-                               : json_array_get(edit_value(container, "args"), i - n);
+                               : json_array_get(jpath(container, "args"), i - n);
     return !word ? NULL : json_is_string(word) ? json_string_value(word) : "";
 }
 
@@ -100,7 +100,7 @@ const char *facts_option(const struct facts *f, const char *name)
 int facts_minor(const struct facts *f)
 {
     /* "registry:5000/kube-scheduler:v1.31.0" */
-    const char *tag = strstr(edit_string(f->container, "image"), ":v1.");
+    const char *tag = strstr(jpath_string(f->container, "image"), ":v1.");
     return tag ? atoi(tag + 4) : 0;
 }
 
@@ -144,14 +144,13 @@ const char *facts_below(const char *path, const char *mount)
 char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
                          bool *mounted)
 {
-    const json_t *mounts = edit_value(f->container, "volumeMounts"),
-                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL,
-                 *item;
+    const json_t *mounts = jpath(f->container, "volumeMounts"),
+                 *volumes = jpath(f->manifest.json, "spec.volumes"), *best = NULL, *item;
     const char *rest = NULL, *from = NULL;
     size_t i;
     json_array_foreach(mounts, i, item)
     {
-        const char *r = facts_below(path, edit_string(item, "mountPath"));
+        const char *r = facts_below(path, jpath_string(item, "mountPath"));
         if (r && (!rest || strlen(r) <= strlen(rest))) {
             rest = r;
             best = item;
@@ -160,8 +159,8 @@ char *facts_path_on_node(const struct facts *f, const char *root, const char *pa
     json_array_foreach(volumes, i, item)
     {
         if (best && !from &&
-            !strcmp(edit_string(item, "name"), edit_string(best, "name")))
-            from = json_string_value(edit_value(item, "hostPath.path"));
+            !strcmp(jpath_string(item, "name"), jpath_string(best, "name")))
+            from = json_string_value(jpath(item, "hostPath.path"));
     }
     *mounted = from != NULL;
     return xasprintf("%s%s%s", root, from ? from : path, from ? rest : "");
@@ -206,8 +205,8 @@ static void read_manifest(const char *folder, const char *name, struct facts *f)
         (strstr(name, "scheduler") ||
          (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
     bool found = file.why.code == ERR_NONE &&
-                 !strcmp(edit_string(file.json, "metadata.name"), ours) &&
-                 edit_value(file.json, "spec.containers.0");
+                 !strcmp(jpath_string(file.json, "metadata.name"), ours) &&
+                 jpath(file.json, "spec.containers.0");
     if (f->manifest.why.code == ERR_NONE && unreadable) {
         f->manifest.why = file.why;
     } else if (found && f->manifest.path) {
@@ -241,7 +240,7 @@ static void read_manifests(const char *root, struct facts *f)
         free(names[i]);
     }
     free(names);
-    f->container = edit_value(f->manifest.json, "spec.containers.0");
+    f->container = jpath(f->manifest.json, "spec.containers.0");
     if (!f->container && f->manifest.why.code == ERR_NONE)
         err_set(&f->manifest.why, ERR_NOT_FOUND, "%s has no static pod kube-scheduler",
                 folder);
@@ -251,13 +250,14 @@ const json_t *facts_find_entry(const json_t *config)
 {
     const json_t *entry, *resource, *second = NULL;
     size_t i, k;
-    json_array_foreach(edit_value(config, "extenders"), i, entry)
+    json_array_foreach(jpath(config, "extenders"), i, entry)
     {
-        if (strstr(edit_string(entry, "urlPrefix"), FACTS_VERBS))
+        if (strstr(jpath_string(entry, "urlPrefix"), FACTS_VERBS))
             return entry;
-        json_array_foreach(edit_value(entry, "managedResources"), k, resource)
+        json_array_foreach(jpath(entry, "managedResources"), k, resource)
         {
-            if (!second && !strncmp(edit_string(resource, "name"), "aliyun.com/gpu-", 15))
+            if (!second &&
+                !strncmp(jpath_string(resource, "name"), "aliyun.com/gpu-", 15))
                 second = entry;
         }
     }
@@ -330,17 +330,17 @@ void facts_read_node(const char *root, struct facts *f)
         f, root, inside && *inside ? inside : FACTS_CONFIG, &f->config.mounted);
     read_yaml(&f->config);
     if (f->config.json &&
-        strcmp(edit_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
+        strcmp(jpath_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
         err_set(&f->config.why, ERR_INVALID, "%s is not a KubeSchedulerConfiguration",
                 f->config.path);
     if (inside)
         f->entry = facts_find_entry(f->config.json);
     for (int i = 0; i < SECRET_KEYS; i++) {
         struct facts_file *named = &f->named[i], *ours = &f->tls[i];
-        const char *path = edit_string(f->entry, facts_tls_names[i].member);
+        const char *path = jpath_string(f->entry, facts_tls_names[i].member);
         ours->path = facts_path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
         read_file(ours);
-        const char *data = edit_string(f->entry, facts_tls_names[i].data);
+        const char *data = jpath_string(f->entry, facts_tls_names[i].data);
         if (*data) {
             named->path = xstrdup(facts_tls_names[i].data);
             if (!base64_decode(span_of(data), &named->bytes))
@@ -382,12 +382,6 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     return rc;
 }
 
-/* The body as JSON; NULL: it is none. New. */
-static json_t *json_of(const struct httpc_reply *reply)
-{
-    return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
-}
-
 /* A call of the API server, with the kubeconfig of the node's administrator by default. */
 static int call_api(const char *root, const char *kubeconfig, struct kube_request request,
                     struct httpc_reply *reply, struct err *err)
@@ -421,8 +415,8 @@ void facts_read_extender(const char *root, const char *kubeconfig, struct facts 
     if (call_api(root, kubeconfig,
                  (struct kube_request){.method = "GET", .path = service}, &reply,
                  &why) == 0) {
-        json_auto_t *j = json_of(&reply);
-        f->node_port = json_integer_value(edit_value(j, "spec.ports.0.nodePort"));
+        json_auto_t *j = jpath_read(buf_span(&reply.body), NULL);
+        f->node_port = jpath_number(j, "spec.ports.0.nodePort");
     }
 }
 
@@ -438,9 +432,9 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
     if (call_api(root, kubeconfig,
                  (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
                  &file->why) == 0) {
-        json_auto_t *map = json_of(&reply);
-        buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
-        f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
+        json_auto_t *map = jpath_read(buf_span(&reply.body), NULL);
+        buf_adds(&file->bytes, jpath_string(map, "data.ClusterConfiguration"));
+        f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
         file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
     }
 }
@@ -497,7 +491,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
                               "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
                               "\"spec\":{\"containers\":[]}},\"Nodes\":null,"
                               "\"NodeNames\":[]}";
-    const char *verb = edit_string(f->entry, "filterVerb");
+    const char *verb = jpath_string(f->entry, "filterVerb");
     const struct httpc_config named = {.ca_pem = buf_span(&f->named[SECRET_CA].bytes),
                                        .cert_pem = buf_span(&f->named[SECRET_CERT].bytes),
                                        .key_pem = buf_span(&f->named[SECRET_KEY].bytes),
@@ -513,18 +507,19 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
     cleanup_reply struct httpc_reply reply = {0}, version = {0};
     struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
     int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
-    json_auto_t *j = rc ? NULL : json_of(&reply), *v = NULL;
+    json_auto_t *j = rc ? NULL : jpath_read(buf_span(&reply.body), NULL), *v = NULL;
     if (rc) {
         f->answer = FACTS_REACH_NO_ANSWER;
     } else if (reply.status == 200 && json_object_get(j, "NodeNames") &&
                json_object_get(j, "FailedNodes")) {
         /* Only this project's extender returns its version as JSON. */
         if (send_request(http, "/version", SPAN(""), &version, NULL) == 0)
-            v = json_of(&version);
-        f->answer = *edit_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
+            v = jpath_read(buf_span(&version.body), NULL);
+        f->answer =
+            *jpath_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
     } else {
-        const char *error = edit_string(j, "Error");
-        error = *error ? error : edit_string(j, "error");
+        const char *error = jpath_string(j, "Error");
+        error = *error ? error : jpath_string(j, "error");
         f->answer = reply.status == 503 ? FACTS_REACH_NOT_READY : FACTS_REACH_REJECTED;
         err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
@@ -546,12 +541,12 @@ void facts_reach(struct facts *f, bool planned, const char *address, bool insecu
     bool own =
         !planned || !f->secret.data[SECRET_CERT].n || facts_has_own_certificate(f->entry);
     f->url = planned ? facts_planned_url(f, address, insecure)
-                     : xstrdup(edit_string(f->entry, "urlPrefix"));
+                     : xstrdup(jpath_string(f->entry, "urlPrefix"));
     if (planned || f->entry)
         call_extender(f, own && !insecure ? NULL : &tls,
                       planned && f->namespace && facts_has_our_certificate(f->entry)
                           ? server
-                          : edit_string(f->entry, "tlsConfig.serverName"));
+                          : jpath_string(f->entry, "tlsConfig.serverName"));
 }
 
 /* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */
@@ -583,7 +578,7 @@ char *facts_server_name(const struct facts *f)
 bool facts_has_our_certificate(const json_t *entry)
 {
     for (int i = 0; i < SECRET_KEYS; i++)
-        if (strcmp(edit_string(entry, facts_tls_names[i].member),
+        if (strcmp(jpath_string(entry, facts_tls_names[i].member),
                    facts_tls_names[i].path))
             return false;
     return true;
@@ -592,14 +587,14 @@ bool facts_has_our_certificate(const json_t *entry)
 bool facts_has_own_certificate(const json_t *entry)
 {
     return !facts_has_our_certificate(entry) &&
-           !strncmp(edit_string(entry, "urlPrefix"), "https://", 8) &&
-           (*edit_string(entry, "tlsConfig.certFile") ||
-            *edit_string(entry, "tlsConfig.certData"));
+           !strncmp(jpath_string(entry, "urlPrefix"), "https://", 8) &&
+           (*jpath_string(entry, "tlsConfig.certFile") ||
+            *jpath_string(entry, "tlsConfig.certData"));
 }
 
 char *facts_planned_url(const struct facts *f, const char *address, bool insecure)
 {
-    const char *old = strstr(edit_string(f->entry, "urlPrefix"), "://");
+    const char *old = strstr(jpath_string(f->entry, "urlPrefix"), "://");
     const char *scheme = insecure ? "http" : "https";
     if (address)
         return xasprintf("%s://%s" FACTS_VERBS, scheme, address);

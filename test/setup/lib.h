@@ -98,7 +98,7 @@ static inline void lib_add_process(const char *folder, int64_t from_now_s,
     struct timespec up;
     cleanup_buf struct buf line = {0};
     facts_read_node(root, &f);
-    const json_t *words = edit_value(f.container, "command");
+    const json_t *words = jpath(f.container, "command");
     for (size_t i = 0; i < json_array_size(words); i++) {
         buf_adds(&line, json_string_value(json_array_get(words, i)));
         buf_addc(&line, '\0');
