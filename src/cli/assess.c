@@ -325,7 +325,7 @@ static void add_pending(struct assess *a, const struct pod *pod, struct dialect_
     bool rejected;
     json_t *asks = ask(hami, 0, 0, &rejected);
     bool several = !rejected && hami->cards > 1, no = rejected || hami->alone || several;
-    buf_printf(&key, "%.*s/%.*s", SPAN_ARG(pod->meta.ns), SPAN_ARG(pod->meta.name));
+    buf_printf(&key, "%.*s/%.*s", SHOW_POD(&pod->meta));
     json_object_set_new(
         a->pods, key.p,
         json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
@@ -418,7 +418,7 @@ static void place_all(struct assess *a)
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);
     for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
         cleanup_buf struct buf key = {0};
-        buf_printf(&key, "%.*s/%.*s", SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
+        buf_printf(&key, "%.*s/%.*s", SHOW_POD(p->pod));
         json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*,s:o*}", "node",
                                 show_json_text(p->host->ledger->name), "usedMiB",
                                 p->used ? json_integer(p->used) : NULL, "neededMiB",
@@ -543,11 +543,6 @@ static int ask_prometheus(json_t *documents, const struct cli_config *c, struct 
     return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;
 }
 
-static void add_page(void *documents, const json_t *list)
-{
-    json_array_append(documents, (json_t *)list);
-}
-
 static int read_files(json_t *documents, const struct cli_config *c, struct err *err)
 {
     json_error_t why;
@@ -559,17 +554,16 @@ static int read_files(json_t *documents, const struct cli_config *c, struct err 
 
 static int read_cluster(json_t *documents, struct session *s, struct err *err)
 {
+    static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
+                                        "/apis/core.run-linux.com/v1/scvs"};
     if (session_connect(s, err))
         return -1;
     json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
-    return session_list(s, "/api/v1/nodes", add_page, documents, err) ||
-                   session_list(s, "/api/v1/pods", add_page, documents, err) ||
-                   (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
-                                 documents, err) &&
-                    err->code != ERR_NOT_FOUND &&
-                    err->code != ERR_FORBIDDEN) /* no scv-agent */
-               ? -1
-               : 0;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (json_array_append_new(documents, session_list(s, lists[i], err)) &&
+            (i < 2 || (err->code != ERR_NOT_FOUND && err->code != ERR_FORBIDDEN)))
+            return -1; /* without scv-agent, there are no Scvs */
+    return 0;
 }
 
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)

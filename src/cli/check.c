@@ -97,8 +97,7 @@ static void check_allocation(struct check *c, const struct scv_held *held)
             differs(c,
                     "container %.*s of pod %.*s/%.*s has card %.*s, which the pod's "
                     "annotations do not name",
-                    SPAN_ARG(held->container), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-                    SPAN_ARG(held->uuids[k]));
+                    SPAN_ARG(held->container), SHOW_POD(pod), SPAN_ARG(held->uuids[k]));
 }
 
 static void check_node(struct check *c, struct arena *a)
@@ -140,8 +139,8 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
     for (size_t i = 0; i < n_pods; i++)
         if (pods[i]->invalid && !pods[i]->finished &&
             (!node.n || span_eq(node, pods[i]->node)))
-            differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
-                    SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
+            differs(&c, "pod %.*s/%.*s: %.*s", SHOW_POD(pods[i]),
+                    SPAN_ARG(pods[i]->reason));
     for (const char *const *error = cluster_state_errors(cs); !node.n && *error; error++)
         differs(&c, "%s", *error);
     return c.n;
@@ -186,7 +185,7 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
         bool here = ledger_pod_mib(pods[i], card) >= 0;
         if (here && !find_by_name(theirs, pods[i]->ns, pods[i]->name))
             differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
-                    card->index, SPAN_ARG(pods[i]->ns), SPAN_ARG(pods[i]->name));
+                    card->index, SHOW_POD(pods[i]));
     }
     json_array_foreach(theirs, i, item)
     {
@@ -304,7 +303,7 @@ size_t check_isolation(struct buf *out, const struct cluster_state *cs,
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
         c.node = pod ? pod->node : NULL;
         if (c.node && (!node.n || span_eq(node, c.node->name)))
-            differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+            differs(&c, "pod %.*s/%.*s: %.*s", SHOW_POD(pod),
                     SPAN_ARG(jpath_text(event, "note")));
     }
     return c.n;

@@ -174,8 +174,8 @@ static bool cli_has_shape(const struct cli_config *c)
     return c->cards || c->memory || c->model;
 }
 
-static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
-                      struct defrag_plan_goal *goal, struct err *err)
+static int plan_moves(struct cli_run *r, json_t *rules, struct defrag_plan_goal *goal,
+                      struct err *err)
 {
     enum { MIB = 1 << 20 };
     const struct cli_config *c = r->session.config;
@@ -226,10 +226,8 @@ static int cli_defrag(struct cli_run *r, struct err *err)
         return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
     if (load(r, err))
         return -1;
-    struct defrag_rules *rules = defrag_rules_new();
-    int rc = plan_moves(r, rules, &goal, err);
-    defrag_rules_free(rules);
-    return rc;
+    json_auto_t *rules = json_object();
+    return plan_moves(r, rules, &goal, err);
 }
 
 enum {

@@ -76,8 +76,8 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
         int64_t mib = ledger_pod_mib(pods[i], card);
         if (mib < 0)
             continue;
-        buf_printf(out, "%s%.*s/%.*s %s", before, SPAN_ARG(pods[i]->ns),
-                   SPAN_ARG(pods[i]->name), show_units(mib, unit).s);
+        buf_printf(out, "%s%.*s/%.*s %s", before, SHOW_POD(pods[i]),
+                   show_units(mib, unit).s);
         before = ", ";
     }
 }

@@ -251,7 +251,7 @@ __attribute__((format(printf, 2, 3))) static void add_change(struct explain_page
 static void add_victim(struct explain_page *p, struct buf *out,
                        const struct ledger_pod *pod)
 {
-    buf_printf(out, "pod %.*s/%.*s (", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    buf_printf(out, "pod %.*s/%.*s (", SHOW_POD(pod));
     if (pod->request->kind == REQUEST_DEVICES)
         buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
@@ -428,8 +428,7 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
     cleanup_buf struct buf pods = {0};
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         if (m->pod->priority >= p->pod->priority && !span_eq(m->pod->uid, p->pod->uid))
-            buf_printf(&pods, " pod %.*s/%.*s", SPAN_ARG(m->pod->ns),
-                       SPAN_ARG(m->pod->name));
+            buf_printf(&pods, " pod %.*s/%.*s", SHOW_POD(m->pod));
     add_change(p,
                "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
                "this node",

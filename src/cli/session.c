@@ -821,33 +821,32 @@ json_t *session_get(const struct session *s, const char *path, struct err *err)
     }
 }
 
-int session_list(const struct session *s, const char *path,
-                 void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err)
+json_t *session_list(const struct session *s, const char *path, struct err *err)
 {
     cleanup_buf struct buf call = {0};
-    json_auto_t *pages = json_array();
-    const json_t *page;
+    json_auto_t *all = NULL;
     bool more = true, restarted = false;
-    size_t i;
     buf_printf(&call, "%s?limit=500", path);
     while (more) {
-        json_t *list = session_get(s, call.p, err);
+        json_auto_t *list = session_get(s, call.p, err);
         bool gone = !list && err->code == ERR_GONE && !restarted;
         if (!list && !gone)
-            return -1;
+            return NULL;
         struct span next = jpath_text(list, "metadata.continue");
         buf_clear(&call);
         buf_printf(&call, "%s?limit=500%s", path, next.n ? "&continue=" : "");
         list_watch_escape(&call, next);
         more = gone || next.n;
-        if (gone) /* the continue token has expired */
-            json_array_clear(pages);
-        else
-            json_array_append_new(pages, list);
         restarted |= gone;
+        if (gone) /* the continue token has expired */
+            json_decref(steal(&all));
+        else if (all)
+            json_array_extend(json_object_get(all, "items"),
+                              json_object_get(list, "items"));
+        else
+            all = steal(&list);
     }
-    json_array_foreach(pages, i, page) add(ctx, page);
-    return 0;
+    return steal(&all);
 }
 
 /* A list in the namespace; if that is empty, in all. */

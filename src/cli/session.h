@@ -189,9 +189,8 @@ int session_check_extender(const struct cli_config *c, struct err *err);
  * --request-timeout. */
 json_t *session_get(const struct session *s, const char *path, struct err *err);
 
-/* Calls `add` with each page of a list, once all are there. */
-int session_list(const struct session *s, const char *path,
-                 void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err);
+/* The same of a list, with the items of all its pages. */
+json_t *session_list(const struct session *s, const char *path, struct err *err);
 
 /* What a user can read of the extender; NULL: not known, or not allowed. */
 struct session_extender {
