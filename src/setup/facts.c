@@ -223,10 +223,10 @@ static void read_manifest(const char *folder, const char *name, struct facts *f)
 
 /* The static pod. The kubelet runs every file of the folder, whatever its suffix: a malformed
  * or second one may be the one that runs. */
-static void read_manifests(const char *root, struct facts *f)
+static void read_manifests(struct facts *f)
 {
     struct dirent **names;
-    cleanup_free char *folder = xasprintf("%s" MANIFESTS, root);
+    cleanup_free char *folder = xasprintf("%s" MANIFESTS, f->root);
     int n = scandir(folder, &names, NULL, alphasort);
     if (n < 0) {
         err_set(&f->manifest.why,
@@ -318,11 +318,12 @@ static void read_process(const char *proc, const char *pid, struct facts *f)
     }
 }
 
-void facts_read_node(const char *root, struct facts *f)
+void facts_read_node(struct facts *f)
 {
+    const char *root = f->root;
     cleanup_free char *proc = xasprintf("%s/proc", root);
     f->now_s = clock_wall_ns() / 1000000000;
-    read_manifests(root, f);
+    read_manifests(f);
     if (!f->container)
         return;
     const char *inside = facts_option(f, "config");
@@ -382,16 +383,21 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     return rc;
 }
 
-/* A call of the API server, with the kubeconfig of the node's administrator by default. */
-static int call_api(const char *root, const char *kubeconfig, struct kube_request request,
+/* A call of the API server: GET, or PATCH with a merge patch. */
+static int call_api(const struct facts *f, const char *path, struct span patch,
                     struct httpc_reply *reply, struct err *err)
 {
-    cleanup_free char *admin = xasprintf("%s" ADMIN, root);
-    if (!kubeconfig && access(admin, R_OK) == 0)
-        kubeconfig = admin;
-    struct kube_client *client = kube_connect(kubeconfig, NULL, err);
-    request.gzip = true;
-    request.timeout_ms = API_MS;
+    cleanup_free char *admin = xasprintf("%s" ADMIN, f->root);
+    const bool by_admin = !f->kubeconfig && access(admin, R_OK) == 0;
+    struct kube_client *client =
+        kube_connect(by_admin ? admin : f->kubeconfig, NULL, err);
+    const struct kube_request request = {
+        .method = patch.n ? "PATCH" : "GET",
+        .path = path,
+        .content_type = patch.n ? "application/merge-patch+json" : NULL,
+        .body = patch,
+        .gzip = true,
+        .timeout_ms = API_MS};
     int rc = client ? kube_ask(client, &request, reply, err) : -1;
     if (!client) /* also without a kubeconfig, which says nothing about the object */
         err->code = ERR_UNAVAILABLE;
@@ -399,7 +405,7 @@ static int call_api(const char *root, const char *kubeconfig, struct kube_reques
     return rc;
 }
 
-void facts_read_extender(const char *root, const char *kubeconfig, struct facts *f)
+void facts_read_extender(struct facts *f)
 {
     const char *ns = namespace_of(f);
     cleanup_free char *path =
@@ -407,14 +413,11 @@ void facts_read_extender(const char *root, const char *kubeconfig, struct facts 
                       *service = xasprintf("/api/v1/namespaces/%s/services/" SERVICE, ns);
     cleanup_reply struct httpc_reply reply = {0};
     struct err why;
-    if (call_api(root, kubeconfig, (struct kube_request){.method = "GET", .path = path},
-                 &reply, &f->secret_why) ||
+    if (call_api(f, path, SPAN(""), &reply, &f->secret_why) ||
         facts_decode_secret(buf_span(&reply.body), f, &f->secret_why))
         err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, ns);
     buf_wipe(&reply.body);
-    if (call_api(root, kubeconfig,
-                 (struct kube_request){.method = "GET", .path = service}, &reply,
-                 &why) == 0) {
+    if (call_api(f, service, SPAN(""), &reply, &why) == 0) {
         json_auto_t *j = jpath_read(buf_span(&reply.body), NULL);
         f->node_port = jpath_number(j, "spec.ports.0.nodePort");
     }
@@ -424,14 +427,12 @@ void facts_read_extender(const char *root, const char *kubeconfig, struct facts 
 static const char kubeadm_path[] =
     "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
 
-void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f)
+void facts_read_kubeadm(struct facts *f)
 {
     struct facts_file *file = &f->kubeadm;
     cleanup_reply struct httpc_reply reply = {0};
     file->path = xstrdup(KUBEADM);
-    if (call_api(root, kubeconfig,
-                 (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
-                 &file->why) == 0) {
+    if (call_api(f, kubeadm_path, SPAN(""), &reply, &file->why) == 0) {
         json_auto_t *map = jpath_read(buf_span(&reply.body), NULL);
         buf_adds(&file->bytes, jpath_string(map, "data.ClusterConfiguration"));
         f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
@@ -439,21 +440,15 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
     }
 }
 
-int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
-                        struct span text, struct err *err)
+int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err)
 {
     cleanup_reply struct httpc_reply reply = {0};
     json_auto_t *j =
         json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
                   "data", "ClusterConfiguration", text.p, text.n);
     cleanup_free char *body = json_dumps(j, JSON_COMPACT);
-    if (!body)
-        return err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
-    const struct kube_request request = {.method = "PATCH",
-                                         .path = kubeadm_path,
-                                         .content_type = "application/merge-patch+json",
-                                         .body = span_of(body)};
-    return call_api(root, kubeconfig, request, &reply, err);
+    return body ? call_api(f, kubeadm_path, span_of(body), &reply, err)
+                : err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
 }
 
 /* -- the extender and kube-scheduler -- */
