@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/jread.h"
 #include "base/mem.h"
 #include "domain/diagnosis.h"
 #include "domain/keys.h"
@@ -259,40 +258,34 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
 /* -- the API server -- */
 
 /* 0: unknown, by `err`; a user need not be allowed to read these objects. */
-static uint32_t read_minimum(const struct session *s, struct span body, struct err *err)
+static uint32_t read_minimum(const struct session *s, const struct ledger_member *m,
+                             struct err *err)
 {
     const struct pod_group_reader from = {kube_ask, s->client, clock_mono_ms};
-    cleanup_arena struct arena a = {0};
-    struct jread j;
-    struct pod pod;
+    struct span ns;
     struct gang gang;
     uint32_t minimum = 0;
-    jread_init(&j, body.p, body.n);
-    pod_read(&j, &a, &pod);
-    if (jread_finish(&j, NULL) || !gang_of(&pod, &gang) || gang.minimum)
+    if (!m || m->minimum)
         return 0;
-    pod_group_read(&from, pod.meta.ns, &gang, s->config->timeout_ms, &minimum, err);
+    gang_of_key(m->gang->key, &ns, &gang);
+    pod_group_read(&from, ns, &gang, s->config->timeout_ms, &minimum, err);
     return minimum;
 }
 
-/* Of the gang, those that wait beside the pod; of many, some. */
-static void read_members(const struct session *s, struct span ns, struct span name,
-                         json_t *members)
+/* Of the gang, those that wait beside the pod; of many, some. New. */
+static json_t *read_members(const struct session *s, const struct ledger_member *of)
 {
     enum { MEMBERS_MAX = 8 };
-    const struct ledger_pod *pod =
-        show_find_pod(ledger_first_pending(cluster_state_ledger(s->state)), ns, name);
-    struct err err;
-    const struct ledger_member *m =
-        pod && pod->member ? pod->member->gang->members : NULL;
+    json_t *members = json_array();
+    const struct ledger_member *m = of ? of->gang->members : NULL;
     for (; m && json_array_size(members) < MEMBERS_MAX; m = m->next) {
         cleanup_buf struct buf path = {0};
-        if (m->pod->node || m->pod == pod)
+        if (m->pod->node || m == of)
             continue;
-        session_pod_path(&path, ns, m->pod->name);
-        json_t *member = session_get(s, path.p, &err);
-        json_array_append_new(members, member ? member : json_null());
+        session_pod_path(&path, m->pod->ns, m->pod->name);
+        json_array_append_new(members, session_get(s, path.p, NULL) ?: json_null());
     }
+    return members;
 }
 
 /* Those of the pod's namespace, for the ledger, which knows what its pods use. */
@@ -323,23 +316,20 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
                 bool colors, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    cleanup_reply struct httpc_reply reply = {0};
-    json_auto_t *pod = NULL;
     struct err why = {0}, quotas;
     struct explain_facts facts = {
         .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
     session_pod_path(&path, ns, name);
-    const struct kube_request request = {
-        .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
-    if (kube_ask(s->client, &request, &reply, NULL) == 0 && reply.body.n) {
-        facts.object = pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-        facts.minimum = read_minimum(s, buf_span(&reply.body), &why);
-        facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
-    }
-    json_auto_t *members = json_array();
-    read_members(s, ns, name, members);
-    facts.no_quotas = read_quotas(s, ns, &quotas) ? quotas.msg : NULL;
+    json_auto_t *pod = session_get(s, path.p, NULL);
+    const struct ledger_pod *pending =
+        show_find_pod(ledger_first_pending(cluster_state_ledger(s->state)), ns, name);
+    const struct ledger_member *member = pending ? pending->member : NULL;
+    json_auto_t *members = read_members(s, member);
+    facts.object = pod;
     facts.members = members;
+    facts.minimum = read_minimum(s, member, &why);
+    facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
+    facts.no_quotas = read_quotas(s, ns, &quotas) ? quotas.msg : NULL;
     session_write_outage(out, s, facts.view);
     return explain_pod(out, s->state, ns, name, &facts, err);
 }
