@@ -349,10 +349,12 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     finish(&r);
 }
 
-static int command(struct cli_run *r, struct err *err)
+static int command(void *ctx, struct err *err)
 {
+    struct cli_run *r = ctx;
     const struct cli_config *c = r->session.config;
     const char *first = c->args.n ? c->args.items[0] : "";
+    log_set_level((enum log_level)c->log_level);
     if (!strcmp(first, "explain"))
         return cli_explain(r, err);
     if (!strcmp(first, "defrag"))
@@ -400,26 +402,14 @@ int cli_main(int argc, char **argv)
 {
     struct cli_config config = {0};
     struct cli_run run = {.session.config = &config};
-    struct err err = {0};
-    int rc = -1;
+    int rc;
     if (argc > 1 && !strcmp(argv[1], "__complete")) {
         log_set_level(LOG_ERROR);
         cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &run.out);
-        rc = entry_print(&run.out, &err);
-        finish(&run);
-        return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+        rc = entry_print(&run.out, NULL);
+    } else {
+        rc = entry_command(&cli_program, &config, argc, argv, command, &run);
     }
-    enum opt_result r = opt_load(&cli_program, &config, argc, argv, environ,
-                                 yaml_read_options, stdout, &err);
-    if (r == OPT_RUN) {
-        log_set_level((enum log_level)config.log_level);
-        rc = command(&run, &err);
-    } else if (r == OPT_DONE) {
-        rc = 0;
-    }
-    if (rc < 0)
-        fprintf(stderr, "%s: %s\n", cli_program.name, err.msg);
     finish(&run);
-    opt_free(&cli_program, &config);
     return rc < 0 ? EXIT_FAILURE : rc;
 }

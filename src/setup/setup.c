@@ -14,7 +14,6 @@
 #include "setup/change.h"
 #include "setup/checks.h"
 #include "wire/entry.h"
-#include "wire/yaml.h"
 
 #define COMMANDS "check, plan, renew, running, named, reach, store"
 
@@ -236,8 +235,9 @@ static bool is_address(const char *text)
            span_i64(rest, &port) && port > 0 && port < 65536;
 }
 
-static int command(struct run *r, struct err *err)
+static int command(void *ctx, struct err *err)
 {
+    struct run *r = ctx;
     static const struct {
         const char *name;
         int (*run)(struct run *r, struct err *err);
@@ -254,7 +254,10 @@ static int command(struct run *r, struct err *err)
                        "--address: invalid address \"%s\"; expected HOST:PORT, an IPv6 "
                        "address in brackets",
                        address);
+    log_set_level(LOG_ERROR);
     r->facts.namespace = namespace;
+    r->facts.root = r->options->root ?: "";
+    r->facts.kubeconfig = r->options->kubeconfig;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n && (args->n == 1 || commands[i].run == store) &&
             !strcmp(args->items[0], commands[i].name))
@@ -269,22 +272,8 @@ int setup_main(int argc, char **argv)
 {
     struct options options = {0};
     struct run r = {.options = &options};
-    struct err err = {0};
-    int rc = -1;
-    enum opt_result loaded = opt_load(&setup_program, &options, argc, argv, environ,
-                                      yaml_read_options, stdout, &err);
-    if (loaded == OPT_RUN) {
-        log_set_level(LOG_ERROR);
-        r.facts.root = options.root ?: "";
-        r.facts.kubeconfig = options.kubeconfig;
-        rc = command(&r, &err);
-    } else if (loaded == OPT_DONE) {
-        rc = 0;
-    }
-    if (rc < 0)
-        fprintf(stderr, "%s: %s\n", setup_program.name, err.msg);
+    int rc = entry_command(&setup_program, &options, argc, argv, command, &r);
     facts_fini(&r.facts);
     buf_fini(&r.out);
-    opt_free(&setup_program, &options);
     return rc < 0 ? EXIT_ERROR : rc;
 }
