@@ -50,22 +50,22 @@ static const struct opt *option_with_value(const char *word)
 
 /* Commands, or names of the cluster, that can follow the arguments so far. */
 static void add_arguments(struct buf *all, const struct cli_config *c, struct span prefix,
-                          cli_names_fn names, void *ctx)
+                          cli_names_fn names)
 {
     const char *first = c->args.n ? c->args.items[0] : "";
     bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
     if (c->args.n == 0) {
         buf_adds(all, "explain\ndefrag\nassess\nusage\n");
-        names(ctx, c, false, prefix, all);
+        names(c, false, prefix, all);
     } else if (c->args.n == 1 && of_pod) {
         buf_adds(all, "pod\n");
     } else if (c->args.n == 2 && of_pod) {
-        names(ctx, c, true, prefix, all);
+        names(c, true, prefix, all);
     }
 }
 
 void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names_fn names,
-                        void *ctx, struct buf *out)
+                        struct buf *out)
 {
     cleanup_buf struct buf all = {0};
     const char *last = argc > 1 ? argv[argc - 1] : "";
@@ -86,7 +86,7 @@ void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names
         buf_adds(&all, "--config\n--help\n--version\n");
     } else if (null && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv, env,
                                 yaml_read_options, null, NULL) == OPT_RUN) {
-        add_arguments(&all, &config, span_of(last), names, ctx);
+        add_arguments(&all, &config, span_of(last), names);
     }
     if (null)
         fclose(null);
@@ -319,8 +319,8 @@ static void finish(struct cli_run *r)
 }
 
 /* A cli_names_fn; appends nothing if the cluster does not respond within seconds. */
-static void complete_names(void *ctx, const struct cli_config *config, bool pods,
-                           struct span prefix, struct buf *out)
+static void complete_names(const struct cli_config *config, bool pods, struct span prefix,
+                           struct buf *out)
 {
     struct cli_config quick = *config;
     struct cli_run r = {.session.config = &quick};
@@ -328,7 +328,6 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     const struct cluster_state_node **nodes;
     const struct cluster_state_pod **all;
     struct err err;
-    (void)ctx;
     quick.classic = true; /* lists nodes and pods only */
     quick.timeout_ms = 3000;
     if (session_load(&r.session, &err) == 0) {
@@ -405,7 +404,7 @@ int cli_main(int argc, char **argv)
     int rc;
     if (argc > 1 && !strcmp(argv[1], "__complete")) {
         log_set_level(LOG_ERROR);
-        cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &run.out);
+        cli_complete_words(argc - 1, argv + 1, environ, complete_names, &run.out);
         rc = entry_print(&run.out, NULL);
     } else {
         rc = entry_command(&cli_program, &config, argc, argv, command, &run);
