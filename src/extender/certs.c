@@ -34,6 +34,7 @@ static const char *const secret_names[SECRETS] = {
 struct certs {
     struct certs_info info;
     char *ns, *scheduler, *webhook; /* the objects that follow the CAs, or NULL */
+    struct arena names;             /* of clients */
     struct kube_client *client;
     struct core_driver *driver;
     struct forward *forward;
@@ -510,11 +511,10 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
                                    .server = true,
                                    .begins_s = now_s - BACKDATE_S,
                                    .expires_s = now_s + LIFE_S};
-    cleanup_arena struct arena a = {0};
     struct x509_pair first = {{0}, {0}};
     const char **names, **front_names;
-    size_t n = split(&config->client_names, &a, &names),
-           n_front = split(&config->front_names, &a, &front_names);
+    size_t n = split(&config->client_names, &c->names, &names),
+           n_front = split(&config->front_names, &c->names, &front_names);
     /* Without names any certificate of the CA may call: an empty variable must not say so. */
     if (config->client_names.n && !n)
         return err_set(err, ERR_INVALID, "--client-name: expected a name");
@@ -601,6 +601,7 @@ void certs_free(struct certs *c)
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
     buf_fini(&c->scheduler_cert);
+    arena_fini(&c->names);
     free(c->ns);
     free(c->scheduler);
     free(c->webhook);
