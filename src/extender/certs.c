@@ -39,7 +39,7 @@ struct certs {
     struct core_driver *driver;
     struct forward *forward;
     struct counters *counters;
-    struct ticker *ticker;
+    struct worker *ticker;
     atomic_bool stopping;
 
     /* CERTS_SECRETS: */
@@ -386,9 +386,10 @@ static void step(struct certs *c)
         log_error("certs", "problem with the certificates", LOG_ERR(&problem));
 }
 
-static void refresh(void *ctx)
+static void refresh(void *ctx, void *job)
 {
     struct certs *c = ctx;
+    (void)job;
     tls_refresh(c->info.verbs);
     tls_refresh(c->info.observers);
     if (c->info.mode == CERTS_SECRETS && clock_mono_ms() >= c->due_ms)
@@ -573,21 +574,20 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
 void certs_start(struct certs *c, struct core_driver *driver, struct forward *forward,
                  struct counters *counters)
 {
-    static const struct ticker_fns ticker_fns = {refresh, next_refresh};
     if (!c->info.verbs)
         return;
     c->driver = driver;
     c->forward = forward;
     c->counters = counters;
-    c->ticker = ticker_new();
-    ticker_start(c->ticker, &ticker_fns, c);
+    c->ticker = worker_start("ticker", refresh, c);
+    worker_tick(c->ticker, next_refresh);
 }
 
 void certs_stop(struct certs *c)
 {
     if (!c || !c->ticker || atomic_exchange(&c->stopping, true))
         return;
-    ticker_stop(c->ticker);
+    worker_stop(c->ticker);
 }
 
 void certs_free(struct certs *c)
@@ -595,7 +595,7 @@ void certs_free(struct certs *c)
     if (!c)
         return;
     certs_stop(c);
-    ticker_free(c->ticker);
+    worker_free(c->ticker);
     tls_free(c->info.verbs);
     tls_free(c->info.observers);
     pthread_mutex_destroy(&c->lock);
