@@ -76,8 +76,11 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
         *required = !d->cards && f->now_ms - f->started_ms < STATUS_CARDS_MS;
         break;
     default:
-        *required = d->resources[check - STATUS_REGISTRATIONS].wanted;
         known = &d->resources[check - STATUS_REGISTRATIONS].err;
+        /* A takeover begins beside HAMi's plugin, and the Scv says `unserved`: the program works. */
+        *required = d->resources[check - STATUS_REGISTRATIONS].wanted &&
+                    !(check - STATUS_REGISTRATIONS == IDS_DIALECT &&
+                      known->code == ERR_CONFLICT);
         if (check - STATUS_REGISTRATIONS == IDS_DIALECT && known->code == ERR_NOT_FOUND)
             return 0; /* as on most nodes */
         break;

@@ -119,6 +119,26 @@ TEST(readiness_does_not_require_a_driver)
     ck_assert(!is_required(STATUS_REGISTRATIONS + IDS_MEM));
 }
 
+/* While HAMi's plugin serves nvidia.com/gpu, `helm --wait` must not wait for its end. */
+TEST(readiness_does_not_require_the_end_of_a_takeover)
+{
+    static const struct {
+        enum ids_resource resource;
+        enum err_code code;
+        bool required;
+    } cases[] = {{IDS_DIALECT, ERR_CONFLICT, false},
+                 {IDS_DIALECT, ERR_UNAVAILABLE, true},
+                 {IDS_MEM, ERR_CONFLICT, true}}; /* nothing else says that nobody gets it */
+    array_items(c, cases) {
+        struct dispatcher_resource_stats *of = &facts.dispatcher.resources[c->resource];
+        start();
+        of->wanted = true;
+        err_set(&of->err, c->code, "not registered");
+        says(STATUS_REGISTRATIONS + c->resource, "not registered");
+        ck_assert(is_required(STATUS_REGISTRATIONS + c->resource) == c->required);
+    }
+}
+
 TEST(metrics_agree)
 {
     cleanup_buf struct buf text = {0};
