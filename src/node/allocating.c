@@ -24,6 +24,7 @@ enum {
 struct allocating {
     const struct node_options *options;
     struct alloc_settings alloc;
+    struct dialect hami;
     struct driver_view_settings driver;
     struct kube_client *client;
     struct gpu *gpu; /* of the sampler's thread */
@@ -264,7 +265,11 @@ struct allocating *allocating_new(const struct node_options *options,
     /* The kubelet's list keeps a card as long as the process lives. */
     p->cards.inventory =
         card_inventory_new(&(struct card_inventory_settings){INT64_MAX, options->health});
-    if (install_limit(p, err) == 0)
+    p->hami = dialect_hami;
+    p->alloc.hami = &p->hami;
+    if (dialect_configure(&p->hami, span_of(options->hami_values), err))
+        err_wrap(err, "--hami-values");
+    else if (install_limit(p, err) == 0)
         p->dispatcher =
             dispatcher_new(&p->alloc, options->plugin_dir, options->state, err);
     if (p->dispatcher)

@@ -38,8 +38,8 @@ struct informer_status calls_watch_status(struct calls *c);
 struct pods_settings {
     const char *node; /* borrowed */
     int64_t unit_mib;
-    atomic_bool
-        dialect;        /* nvidia.com/gpu is HAMi's; may change while the informer runs */
+    /* As of pod_allocation_new; may change while the informer runs. */
+    const struct dialect *_Atomic dialect;
     const char *denied; /* of informer_settings */
     /* ALLOC_IN_POD, POD_DELETED, LIST_STARTED or LIST_ENDED; takes the pod. */
     void (*input)(void *ctx, const struct alloc_input *in);

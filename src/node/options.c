@@ -49,6 +49,10 @@ static const struct opt table[] = {
                "Whose nvidia.com/gpu is served here, with slots; the Node's label "
                "gpushare/dialect overrides it.",
                .names = NODE),
+    OPT_STRING("hami-values", hami_values, "KEY=VALUE,...", NULL,
+               "Values of HAMi's chart as resourceCores, where they differ, as in the "
+               "extender; default: HAMi's.",
+               .names = NODE),
     OPT_STRING("gpu-source", gpu_source, "nvml|nvml:LIBRARY|nvml:DIR|file:PATH", "nvml",
                "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
                "DIR), or a JSON file."),

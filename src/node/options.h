@@ -40,6 +40,7 @@ struct node_options {
     char *plugin_dir, *state, *limit_library, *cgroup_root;
     int by_index;
     int requests_of; /* 0: nobody's, 1: HAMi's, unless the Node's label says otherwise */
+    char *hami_values;
     bool set_limits;
     struct alloc_settings alloc; /* what is not above, and response without strategy */
     struct driver_view_settings driver; /* without by_index and host_root */

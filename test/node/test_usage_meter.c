@@ -255,7 +255,7 @@ static void pod_is(const char *uid, const char *annotations, const char *inits)
     usage_meter_pod(meter,
                     &(struct alloc_input){.type = ALLOC_IN_POD,
                                           .uid = span_of(uid),
-                                          .pod = pod_allocation_new(&pod, 1024, false)});
+                                          .pod = pod_allocation_new(&pod, 1024, NULL)});
 }
 
 /* Another process allocates: the annotations say how much memory its slots are. */
@@ -277,7 +277,7 @@ TEST(slots_of_another_process)
     usage_meter_pod(meter,
                     &(struct alloc_input){.type = ALLOC_IN_POD,
                                           .uid = SPAN(UID),
-                                          .pod = pod_allocation_new(&pod, 1024, false)});
+                                          .pod = pod_allocation_new(&pod, 1024, NULL)});
     promises_are("app GPU-1 5000\nother GPU-1 -1\n");
 }
 
