@@ -28,7 +28,6 @@ struct alloc_settings {
     int64_t reconcile_interval_ms; /* per pod; 0: never */
     int64_t silent_ms;             /* as in struct cards_settings */
     bool allow_unpromised, strict_env;
-    const char *cdi_dir; /* borrowed: where the CDI devices of limits are */
     /* Its strings are borrowed. DRIVER_AUTO is decided here. */
     struct response_settings response;
 };

@@ -149,7 +149,7 @@ static const struct opt table[] = {
         "the Lease.",
         .names = PUBLISHES),
     OPT_CHOICE(
-        "device-list", by_index, "uuid|index", "uuid",
+        "device-list", driver.by_index, "uuid|index", "uuid",
         "How containers name their cards: by UUID, or by index, which can change at "
         "a reboot.",
         .names = ALLOCATES),
@@ -159,7 +159,7 @@ static const struct opt table[] = {
         "How the container runtime learns the cards; auto: cdi-cri where the node has "
         "it, else envvar.",
         .names = ALLOCATES),
-    OPT_STRING("host-root", host_root, "DIR", "",
+    OPT_STRING("host-root", driver.host_root, "DIR", "",
                "Host's root: proc, var/log, dev, usr, etc/cdi; empty: processes in /, no "
                "look at the driver."),
     OPT_STRING("driver-root", driver.driver_root, "DIR", "/",

@@ -324,7 +324,7 @@ struct publishing *publishing_new(const struct node_options *options,
     pthread_mutex_init(&p->sample_lock, NULL);
     p->ticker = ticker_new();
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
-        *options->host_root ? options->host_root : "/", options->limit_dir,
+        *options->driver.host_root ? options->driver.host_root : "/", options->limit_dir,
         options->unit_mib, pods_limit_ms,
         allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
