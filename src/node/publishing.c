@@ -255,9 +255,8 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
     for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++) {
         const enum publisher_check check = i;
         bool required = true;
-        rc = probe == STATUS_READYZ
-                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
-                 : publisher_check(p->publisher, step_now(), check, &err);
+        rc = publisher_check(p->publisher, step_now(), check,
+                             probe == STATUS_READYZ ? &required : NULL, &err);
         status_report_add(report, publisher_check_name(check), rc, &err, required);
     }
     pthread_mutex_unlock(&p->lock);
