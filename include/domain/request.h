@@ -250,6 +250,12 @@ static inline bool request_is_unsettled(const struct request *r)
     return r->dialect && !r->units;
 }
 
+/* Is what it takes a part of the card? The cards of a node are beyond its first cache lines. */
+static inline bool request_is_of_card(const struct request *r)
+{
+    return r->kind == REQUEST_MEMORY && (r->percent || request_is_unsettled(r));
+}
+
 /* MiB that it takes of a card that can promise total_mib, where the driver keeps kept_mib more; of
  * whole cards the size that it asks for at least. */
 static inline int64_t request_mib(const struct request *r, int64_t total_mib,

@@ -42,16 +42,16 @@ static void add_reserved(struct explain_page *p, struct buf *out,
     size_t i, k;
     json_array_foreach(json_object_get(viewed, "devs"), k, dev)
     {
-        if (session_number(dev, "id") != card->index)
+        if (jpath_number(dev, "id") != card->index)
             continue;
         json_array_foreach(json_object_get(dev, "reservations"), i, item)
         {
-            int64_t mib = session_number(item, "mib");
+            int64_t mib = jpath_number(item, "mib");
             buf_printf(out, "%s%.*s/%.*s %s", before,
-                       SPAN_ARG(session_text(item, "namespace")),
-                       SPAN_ARG(session_text(item, "name")), show_units(mib, p->unit).s);
+                       SPAN_ARG(jpath_text(item, "namespace")),
+                       SPAN_ARG(jpath_text(item, "name")), show_units(mib, p->unit).s);
             before = ", ";
-            if (!span_eq(session_text(item, "uid"), p->pod->uid))
+            if (!span_eq(jpath_text(item, "uid"), p->pod->uid))
                 continue;
             buf_printf(&p->own, "%sGPU%" PRId32, p->own.n ? ", " : "", card->index);
             p->own_node = node->name;
@@ -235,7 +235,7 @@ __attribute__((format(printf, 2, 3))) static void add_change(struct explain_page
 static void add_victim(struct explain_page *p, struct buf *out,
                        const struct ledger_pod *pod)
 {
-    buf_printf(out, "pod %.*s/%.*s (", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    buf_printf(out, "pod %.*s/%.*s (", SHOW_POD(pod));
     if (pod->request->kind == REQUEST_DEVICES)
         buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
@@ -410,8 +410,7 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
     cleanup_buf struct buf pods = {0};
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         if (m->pod->priority >= p->pod->priority && !span_eq(m->pod->uid, p->pod->uid))
-            buf_printf(&pods, " pod %.*s/%.*s", SPAN_ARG(m->pod->ns),
-                       SPAN_ARG(m->pod->name));
+            buf_printf(&pods, " pod %.*s/%.*s", SHOW_POD(m->pod));
     add_change(p,
                "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
                "this node",
@@ -510,8 +509,7 @@ static void add_cause(struct buf *out, const struct explain_page *p,
     json_array_foreach(p->facts->members, i, object)
     {
         struct span message = explain_unscheduled(object, NULL);
-        if (message.n &&
-            span_eq(session_text(json_object_get(object, "metadata"), "uid"), pod->uid))
+        if (message.n && span_eq(jpath_text(object, "metadata.uid"), pod->uid))
             buf_printf(out, " (kube-scheduler: %.*s)", SPAN_ARG(message));
     }
 }

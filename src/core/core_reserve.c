@@ -99,7 +99,6 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
     uint64_t chosen = m->cards;
     if (request->kind == REQUEST_DEVICES) /* whose cards the kubelet chooses */
         return;
-    r.requests.pods = 1;
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
         r.shares[i] = (struct ledger_share){
@@ -123,11 +122,10 @@ static enum core_reserve_outcome gang_reserve(struct step *s,
  * kube-scheduler, which offers the node. */
 static bool node_has_space(const struct core_input *in, const struct ledger_node *node)
 {
-    const struct resources wanted = {in->requests.cpu_milli, in->requests.memory, 1};
     if (!node->has_reserved)
         return true;
     struct resources seen = ledger_requests_seen(node, in->priority, in->uid);
-    return ledger_requests_fit(node, &seen, &wanted);
+    return ledger_requests_fit(node, &seen, &in->requests);
 }
 
 /* The first of the nodes that fits, and the cards there; NULL: none. A node whose CPU is
