@@ -318,21 +318,6 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     count(a, h, "podsThatCouldShare", !p->why);
 }
 
-/* A row for a pod of HAMi that has no node yet. */
-static void add_pending(struct assess *a, const struct pod *pod, struct dialect_pod *hami)
-{
-    cleanup_buf struct buf key = {0};
-    bool rejected;
-    json_t *asks = ask(hami, 0, 0, &rejected);
-    bool several = !rejected && hami->cards > 1, no = rejected || hami->alone || several;
-    buf_printf(&key, "%.*s/%.*s", SHOW_POD(&pod->meta));
-    json_object_set_new(
-        a->pods, key.p,
-        json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
-                  several ? json_string(SEVERAL_CARDS) : json_incref(asks), "asks",
-                  asks));
-}
-
 static void read_pod(struct assess *a, json_t *o)
 {
     const struct request_rules rules = {.unit_mib = a->unit_mib};
@@ -351,11 +336,21 @@ static void read_pod(struct assess *a, json_t *o)
         request_of_limits(&limits, &rules, &today);
     if (pod_is_terminal(&pod) || ledger_pod_find(a->ledger, pod.meta.uid))
         return;
-    if (!pod.node.n) {
-        if (hami.certain)
-            add_pending(a, &pod, &hami);
-        return;
+    if (!pod.node.n && hami.certain) { /* a row for it */
+        cleanup_buf struct buf key = {0};
+        bool rejected;
+        json_t *asks = ask(&hami, 0, 0, &rejected);
+        bool several = !rejected && hami.cards > 1;
+        bool no = rejected || hami.alone || several;
+        buf_printf(&key, "%.*s/%.*s", SHOW_POD(&pod.meta));
+        json_object_set_new(
+            a->pods, key.p,
+            json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
+                      several ? json_string(SEVERAL_CARDS) : json_incref(asks), "asks",
+                      asks));
     }
+    if (!pod.node.n)
+        return;
     if (today.kind == REQUEST_NONE)
         ledger_nongpu_seen(a->ledger, pod.meta.uid, pod.node, &pod.requests, 1);
     while (i < a->n_hosts && !span_eq(a->hosts[i].ledger->name, pod.node))
@@ -531,48 +526,34 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
 
 /* -- the command -- */
 
-static int ask_prometheus(json_t *documents, const struct cli_config *c, struct err *err)
+int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
 {
-    cleanup_buf struct buf path = {0};
-    struct session s = {.config = c,
-                        .client = kube_client_at(c->prometheus, NULL, NULL, err)};
-    buf_adds(&path, "/api/v1/query?query=");
-    list_watch_escape(&path, SPAN(QUERY));
-    json_t *answer = s.client ? session_get(&s, path.p, err) : NULL;
-    kube_client_free(s.client);
-    return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;
-}
-
-static int read_files(json_t *documents, const struct cli_config *c, struct err *err)
-{
+    static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
+                                        "/apis/core.run-linux.com/v1/scvs"};
+    const struct cli_config *c = s->config;
+    json_auto_t *documents = json_array();
     json_error_t why;
     for (size_t i = 0; i < c->from.n; i++)
         if (json_array_append_new(documents, json_load_file(c->from.items[i], 0, &why)))
             return err_set(err, ERR_INVALID, "%s: %s", c->from.items[i], why.text);
-    return 0;
-}
-
-static int read_cluster(json_t *documents, struct session *s, struct err *err)
-{
-    static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
-                                        "/apis/core.run-linux.com/v1/scvs"};
-    if (session_connect(s, err))
+    if (!c->from.n && session_connect(s, err))
         return -1;
-    json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+    if (!c->from.n)
+        json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
+    for (size_t i = 0; !c->from.n && i < ARRAY_LEN(lists); i++)
         if (json_array_append_new(documents, session_list(s, lists[i], err)) &&
             (i < 2 || (err->code != ERR_NOT_FOUND && err->code != ERR_FORBIDDEN)))
             return -1; /* without scv-agent, there are no Scvs */
-    return 0;
-}
-
-int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
-{
-    const struct cli_config *c = s->config;
-    json_auto_t *documents = json_array();
-    return (c->from.n ? read_files(documents, c, err)
-                      : read_cluster(documents, s, err)) ||
-                   (c->prometheus && ask_prometheus(documents, c, err))
-               ? -1
-               : assess_write(out, documents, c, colors, err);
+    if (c->prometheus) {
+        cleanup_buf struct buf path = {0};
+        struct session of = {.config = c,
+                             .client = kube_client_at(c->prometheus, NULL, NULL, err)};
+        buf_adds(&path, "/api/v1/query?query=");
+        list_watch_escape(&path, SPAN(QUERY));
+        json_t *answer = of.client ? session_get(&of, path.p, err) : NULL;
+        kube_client_free(of.client);
+        if (json_array_append_new(documents, answer))
+            return err_wrap(err, "--prometheus");
+    }
+    return assess_write(out, documents, c, colors, err);
 }

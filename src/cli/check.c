@@ -51,24 +51,6 @@ static void differ(void *ctx, const struct disagreement *d)
         differs(c, "%s", text.p);
 }
 
-/* An autoscaler judges the next node of the group by the cards that it names. */
-static void check_named(struct check *c)
-{
-    const struct cluster_state_node *object =
-        cluster_state_find(c->cs, CORE_NODES, c->node->name);
-    const struct ledger_node *node = c->node;
-    if (object && object->named_invalid)
-        differs(c, KEY_CARDS " is not of the form 4x16384MiB, or label and annotation "
-                             "differ");
-    if (object && object->named.n && node->source == SOURCE_SCV && node->n_cards &&
-        !ledger_matches_template(&object->named, node))
-        differs(c,
-                KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
-                          " cards, GPU%" PRId32 " with %" PRId64 " MiB",
-                object->named.n, object->named.mib, node->n_cards, node->cards[0].index,
-                node->cards[0].total_mib);
-}
-
 static bool names_card(const struct ledger_pod *pod, struct span uuid)
 {
     ARRAY_EACH_ITEM(const struct ledger_share, s, pod->shares, pod->n_shares)
@@ -100,28 +82,6 @@ static void check_allocation(struct check *c, const struct scv_held *held)
                     SPAN_ARG(held->container), SHOW_POD(pod), SPAN_ARG(held->uuids[k]));
 }
 
-static void check_node(struct check *c, struct arena *a)
-{
-    const struct cluster_state_scv *scv =
-        cluster_state_find(c->cs, CORE_SCVS, c->node->name);
-    const struct ledger *l = cluster_state_ledger(c->cs);
-    cleanup_buf struct buf why = {0}, heartbeat = {0};
-    const struct ledger_pod **pods;
-    size_t n = view_sort_pods(c->node->pods, a, &pods);
-    reason_add_unusable(&why, c->node);
-    cluster_state_note_heartbeat(&heartbeat, c->cs, c->node);
-    if (heartbeat.n)
-        note(c, "%s", heartbeat.p);
-    if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
-        differs(c, "%s", why.p);
-    diagnosis_node(l, c->node, differ, c);
-    check_named(c);
-    for (size_t i = 0; i < n; i++)
-        diagnosis_pod(l, pods[i], differ, c);
-    for (size_t i = 0; scv && i < scv->scv.n_held; i++)
-        check_allocation(c, &scv->scv.held[i]);
-}
-
 size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct span node)
 {
     const struct ledger *l = cluster_state_ledger(cs);
@@ -132,8 +92,35 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
     size_t n = show_nodes(l, node, &a, &nodes),
            n_pods = cluster_state_pods(cs, &a, &pods);
     for (size_t i = 0; i < n; i++) {
-        c.node = nodes[i];
-        check_node(&c, &a);
+        const struct ledger_node *on = c.node = nodes[i];
+        const struct cluster_state_scv *scv = cluster_state_find(cs, CORE_SCVS, on->name);
+        const struct cluster_state_node *object =
+            cluster_state_find(cs, CORE_NODES, on->name);
+        cleanup_buf struct buf why = {0}, heartbeat = {0};
+        const struct ledger_pod **here;
+        size_t n_here = view_sort_pods(on->pods, &a, &here);
+        reason_add_unusable(&why, on);
+        cluster_state_note_heartbeat(&heartbeat, cs, on);
+        if (heartbeat.n)
+            note(&c, "%s", heartbeat.p);
+        if (why.n && on->state != NODE_NO_GPU && on->state != NODE_UNKNOWN)
+            differs(&c, "%s", why.p);
+        diagnosis_node(l, on, differ, &c);
+        /* An autoscaler judges the next node of the group by the cards that it names. */
+        if (object && object->named_invalid)
+            differs(&c, KEY_CARDS " is not of the form 4x16384MiB, or label and "
+                                  "annotation differ");
+        if (object && object->named.n && on->source == SOURCE_SCV && on->n_cards &&
+            !ledger_matches_template(&object->named, on))
+            differs(&c,
+                    KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
+                              " cards, GPU%" PRId32 " with %" PRId64 " MiB",
+                    object->named.n, object->named.mib, on->n_cards, on->cards[0].index,
+                    on->cards[0].total_mib);
+        for (size_t k = 0; k < n_here; k++)
+            diagnosis_pod(l, here[k], differ, &c);
+        for (size_t k = 0; scv && k < scv->scv.n_held; k++)
+            check_allocation(&c, &scv->scv.held[k]);
     }
     c.node = NULL;
     for (size_t i = 0; i < n_pods; i++)
@@ -199,29 +186,13 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
     }
 }
 
-static void compare_card(struct check *c, const struct card *card, const json_t *dev)
-{
-    const char *health = json_string_value(json_object_get(dev, "health"));
-    int64_t theirs;
-    if (!same_amount(c, dev, "totalMiB", "totalGPU", card->total_mib, &theirs))
-        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " for the extender",
-                card->index, card->total_mib, theirs);
-    if (!same_amount(c, dev, "promisedMiB", "usedGPU", card->promised_mib, &theirs))
-        differs(c,
-                "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
-                " for the extender",
-                card->index, card->promised_mib, theirs);
-    if (health && strcmp(health, view_health(card->state)) != 0)
-        differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
-                view_health(card->state), health);
-}
-
 static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
 {
     const struct ledger_pod **pods;
     size_t n = view_sort_pods(c->node->pods, a, &pods), k;
     const json_t *devs = json_object_get(theirs, "devs");
     const char *reason = json_string_value(json_object_get(theirs, "reason"));
+    int64_t mib;
     cleanup_buf struct buf why = {0};
     reason_add_unusable(&why, c->node);
     if (reason && !why.n) /* the extender has watched heartbeats for longer */
@@ -238,7 +209,19 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
             differs(c, "the extender does not list GPU%" PRId32, card->index);
             continue;
         }
-        compare_card(c, card, dev);
+        const char *health = json_string_value(json_object_get(dev, "health"));
+        if (!same_amount(c, dev, "totalMiB", "totalGPU", card->total_mib, &mib))
+            differs(
+                c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " for the extender",
+                card->index, card->total_mib, mib);
+        if (!same_amount(c, dev, "promisedMiB", "usedGPU", card->promised_mib, &mib))
+            differs(c,
+                    "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
+                    " for the extender",
+                    card->index, card->promised_mib, mib);
+        if (health && strcmp(health, view_health(card->state)) != 0)
+            differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
+                    view_health(card->state), health);
         compare_pods(c, card, dev, pods, n);
     }
     if (json_array_size(devs) > c->node->n_cards)
