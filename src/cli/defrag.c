@@ -318,27 +318,6 @@ static char *place_text(const struct ledger_node *node, uint64_t cards)
     return buf_take(&out);
 }
 
-static void add_rows(struct buf *out, const struct defrag_plan *d, int64_t unit,
-                     bool colors)
-{
-    cleanup_table struct table t = {.colors = colors};
-    table_header(&t, "MOVE\tPOD\tREQUEST\tFROM\tTO");
-    for (size_t i = 0; i < d->n; i++) {
-        const struct defrag_move *m = &d->moves[i];
-        cleanup_buf struct buf request = {0};
-        cleanup_free char *from = place_text(d->node, cards_of(d->node, m->pod));
-        cleanup_free char *to = place_text(m->to, m->cards);
-        request_write(&request, m->pod->request, unit);
-        table_cell(&t, PLAIN, "%zu", i + 1);
-        table_cell(&t, PLAIN, "%.*s/%.*s", SHOW_POD(m->pod));
-        table_span(&t, PLAIN, buf_span(&request));
-        table_cell(&t, PLAIN, "%s", from);
-        table_cell(&t, PLAIN, "%s", to);
-        table_end(&t);
-    }
-    table_write(&t, out);
-}
-
 /* A reason for which pods stay. */
 struct stay {
     const char *why;
@@ -477,7 +456,22 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
     }
     buf_printf(out, "after %zu move%s%s\n", d->n, show_plural(d->n),
                d->bounded ? " (a shorter plan may exist)" : "");
-    add_rows(out, d, unit, colors);
+    cleanup_table struct table t = {.colors = colors};
+    table_header(&t, "MOVE\tPOD\tREQUEST\tFROM\tTO");
+    for (size_t i = 0; i < d->n; i++) {
+        const struct defrag_move *m = &d->moves[i];
+        cleanup_free char *from = place_text(d->node, cards_of(d->node, m->pod));
+        cleanup_free char *to = place_text(m->to, m->cards);
+        buf_clear(&request);
+        request_write(&request, m->pod->request, unit);
+        table_cell(&t, PLAIN, "%zu", i + 1);
+        table_cell(&t, PLAIN, "%.*s/%.*s", SHOW_POD(m->pod));
+        table_span(&t, PLAIN, buf_span(&request));
+        table_cell(&t, PLAIN, "%s", from);
+        table_cell(&t, PLAIN, "%s", to);
+        table_end(&t);
+    }
+    table_write(&t, out);
     add_stays(out, cs, rules, d->node);
 }
 
@@ -619,18 +613,6 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
     }
 }
 
-/* The bound pod that the controller has created since; NULL: none yet. */
-static const struct ledger_pod *find_replacement(struct applying *w,
-                                                 const struct evicted *e)
-{
-    const struct ledger *l = cluster_state_ledger(w->s->state);
-    struct ledger_pod *p = ledger_first_pod(l);
-    while (p && !(p->node && !json_object_getn(e->before, p->uid.p, p->uid.n) &&
-                  span_eq(defrag_rules_controller(w->rules, p->uid), e->controller)))
-        p = ledger_next_pod(l, p);
-    return p;
-}
-
 /* Waits until the replacement is bound and the evicted pod is gone. */
 static int await_replacement(struct applying *w, const struct evicted *e, struct err *err)
 {
@@ -640,8 +622,12 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
     for (;;) {
         if (read_new_pods(w, err))
             return -1;
+        /* The bound pod that the controller has created since; NULL: none yet. */
         const struct ledger *l = cluster_state_ledger(w->s->state);
-        const struct ledger_pod *p = find_replacement(w, e);
+        const struct ledger_pod *p = ledger_first_pod(l);
+        while (p && !(p->node && !json_object_getn(e->before, p->uid.p, p->uid.n) &&
+                      span_eq(defrag_rules_controller(w->rules, p->uid), e->controller)))
+            p = ledger_next_pod(l, p);
         if (p && span_eq(p->node->name, w->goal.node))
             return err_set(
                 err, ERR_CONFLICT,
@@ -695,26 +681,6 @@ static int move_all(struct applying *w, struct err *err)
     }
 }
 
-static int await_bound(struct applying *w, struct span uid, struct err *err)
-{
-    cleanup_buf struct buf what = {0};
-    int64_t until_ms = deadline(w);
-    buf_printf(&what, "pod %.*s/%.*s is bound", SHOW_POD(&w->goal));
-    for (;;) {
-        const struct ledger_pod *p =
-            ledger_pod_find(cluster_state_ledger(w->s->state), uid);
-        if (!p)
-            return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
-                           SHOW_POD(&w->goal));
-        if (p->node) {
-            say_bound(p);
-            return 0;
-        }
-        if (wait_a_moment(w, until_ms, what.p, err))
-            return -1;
-    }
-}
-
 int defrag_apply_run(struct session *s, json_t *rules,
                      const struct defrag_plan_goal *goal,
                      const struct defrag_plan_result *plan, struct err *err)
@@ -743,7 +709,23 @@ int defrag_apply_run(struct session *s, json_t *rules,
         lost = set_cordon(&w, false, &why) != 0;
     if (!lost) {
         say("node %.*s uncordoned", SPAN_ARG(w.goal.node));
-        return again || rc || !uid.n ? rc : await_bound(&w, uid, err);
+        if (again || rc || !uid.n)
+            return rc;
+        cleanup_buf struct buf what = {0};
+        buf_printf(&what, "pod %.*s/%.*s is bound", SHOW_POD(goal));
+        for (int64_t until_ms = deadline(&w);;) {
+            const struct ledger_pod *p =
+                ledger_pod_find(cluster_state_ledger(s->state), uid);
+            if (!p)
+                return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
+                               SHOW_POD(goal));
+            if (p->node) {
+                say_bound(p);
+                return 0;
+            }
+            if (wait_a_moment(&w, until_ms, what.p, err))
+                return -1;
+        }
     }
     say("%s; to do: kubectl uncordon %.*s", why.msg, SPAN_ARG(w.goal.node));
     if (rc == 0)

@@ -41,15 +41,6 @@ static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
            !(explain_obstacles(p, node) & EXPLAIN_LACKS) && total_suffices(node, p->r);
 }
 
-static int64_t total_of(const struct preempt_victims *set)
-{
-    int64_t mib = 0;
-    for (size_t i = 0; i < set->n; i++)
-        for (uint32_t k = 0; k < set->pods[i]->n_shares; k++)
-            mib += set->pods[i]->shares[k].mib;
-    return mib;
-}
-
 struct explain_removal explain_removal(struct explain_page *p, bool evicts,
                                        int64_t priority, struct arena *a)
 {
@@ -65,7 +56,9 @@ struct explain_removal explain_removal(struct explain_page *p, bool evicts,
         int64_t n = (int64_t)r.set.n, above = r.set.pods[0]->priority;
         r.cost[0] = evicts ? above : n;
         r.cost[1] = evicts ? n : above;
-        r.cost[2] = evicts ? 0 : total_of(&r.set);
+        for (size_t v = 0; !evicts && v < r.set.n; v++)
+            for (uint32_t s = 0; s < r.set.pods[v]->n_shares; s++)
+                r.cost[2] += r.set.pods[v]->shares[s].mib;
         while (k < 2 && r.cost[k] == best.cost[k])
             k++;
         if (!best.node || r.cost[k] < best.cost[k])
