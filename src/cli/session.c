@@ -376,29 +376,6 @@ static void set_silence(struct cluster_state *cs, struct span node, int64_t stal
     cs->changes++;
 }
 
-static void check_heartbeat(struct cluster_state *cs,
-                            struct cluster_state_heartbeat *heartbeat, int64_t server_s,
-                            int64_t since_s)
-{
-    int64_t renewed_s;
-    if (server_s <= 0) {
-        heartbeat->freshness = HEARTBEAT_NO_CLOCK;
-        return;
-    }
-    if (!clock_parse(heartbeat->renewed, &renewed_s)) {
-        heartbeat->freshness = HEARTBEAT_UNDATED;
-        return;
-    }
-    heartbeat->age_s = server_s - renewed_s;
-    if (-heartbeat->age_s > since_s + CLOCK_SKEW_S)
-        heartbeat->freshness = HEARTBEAT_AHEAD;
-    /* Both times are truncated to seconds. */
-    if ((heartbeat->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
-        heartbeat->freshness = HEARTBEAT_OLD;
-        set_silence(cs, heartbeat->name, heartbeat->age_s);
-    }
-}
-
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s)
 {
@@ -406,7 +383,24 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
         return;
     cs->server_s = server_s;
     LIST_EACH(struct record, r, &cs->tables[CORE_LEASES].all, link)
-    check_heartbeat(cs, &r->heartbeat, server_s, since_s);
+    {
+        struct cluster_state_heartbeat *h = &r->heartbeat;
+        int64_t renewed_s;
+        if (server_s <= 0) {
+            h->freshness = HEARTBEAT_NO_CLOCK;
+        } else if (!clock_parse(h->renewed, &renewed_s)) {
+            h->freshness = HEARTBEAT_UNDATED;
+        } else {
+            h->age_s = server_s - renewed_s;
+            if (-h->age_s > since_s + CLOCK_SKEW_S)
+                h->freshness = HEARTBEAT_AHEAD;
+            /* Both times are truncated to seconds. */
+            if ((h->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
+                h->freshness = HEARTBEAT_OLD;
+                set_silence(cs, h->name, h->age_s);
+            }
+        }
+    }
 }
 
 int cluster_state_check_ready(const struct cluster_state *cs, struct err *err)
@@ -565,30 +559,6 @@ static void run_loop(struct session *s, int64_t until_ms)
     list_watch_loop_run(s->loop, due > now ? due - now : 0);
 }
 
-static int list_all(struct session *s, struct err *err)
-{
-    const struct cluster_state *cs = s->state;
-    int64_t from_ms = clock_mono_ms();
-    while (cluster_state_check_ready(cs, err)) {
-        if (err->code == ERR_UNAVAILABLE && s->kubectl)
-            kubectl_explain(s->kubectl, err);
-        if (err->code != ERR_NONE)
-            return -1;
-        if (clock_mono_ms() >= s->until_ms)
-            return err_set(err, ERR_TIMEOUT,
-                           "the API server did not list all objects within "
-                           "--request-timeout %lld s%s%s",
-                           (long long)(s->config->timeout_ms / 1000),
-                           cs->retried.code ? ": " : "", cs->retried.msg);
-        run_loop(s, s->until_ms);
-    }
-    if (s->kubectl)
-        kubectl_answered(s->kubectl);
-    cluster_state_check_heartbeats(s->state, list_watch_loop_date_s(s->loop, CORE_LEASES),
-                                   (clock_mono_ms() - from_ms + 999) / 1000);
-    return 0;
-}
-
 void session_wait(struct session *s, int64_t ms)
 {
     int64_t until_ms = clock_mono_ms() + ms;
@@ -666,15 +636,16 @@ int session_check_extender(const struct cli_config *c, struct err *err)
                    c->extender);
 }
 
-/* The API server of a Service's proxy, or the server of the URL. */
-static int call_inspect(struct kube_client *api, const struct cli_config *c,
-                        int64_t timeout_ms, struct httpc_reply *reply, struct err *err)
+json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
+                              int64_t timeout_ms, struct err *err)
 {
+    cleanup_reply struct httpc_reply reply = {0};
     cleanup_buf struct buf path = {0};
     struct span ns, service, base = span_of(c->extender);
-    cleanup_free char *url = NULL;
     struct kube_client *own = NULL;
-    if (names_service(c, &ns, &service)) {
+    if (!has_extender(c))
+        return NULL;
+    if (names_service(c, &ns, &service)) { /* by the API server */
         buf_adds(&path, "/api/v1/namespaces/");
         list_watch_escape(&path, ns);
         buf_adds(&path, "/services/");
@@ -683,26 +654,17 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     } else {
         while (base.n && base.p[base.n - 1] == '/')
             base.n--;
-        url = xmemdup0(base.p, base.n);
-        own = kube_client_at(url, c->extender_ca, c->extender_token, err);
+        cleanup_free char *url = xmemdup0(base.p, base.n);
+        client = own = kube_client_at(url, c->extender_ca, c->extender_token, err);
         if (!own)
-            return -1;
+            return NULL;
     }
     buf_adds(&path, "/gpushare-scheduler/inspect");
     const struct kube_request request = {
         .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
-    int rc = kube_ask(own ? own : api, &request, reply, err);
+    int rc = kube_ask(client, &request, &reply, err);
     kube_client_free(own);
-    return rc;
-}
-
-json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
-                              int64_t timeout_ms, struct err *err)
-{
-    cleanup_reply struct httpc_reply reply = {0};
-    return !has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err)
-               ? NULL
-               : jpath_read(buf_span(&reply.body), err);
+    return rc ? NULL : jpath_read(buf_span(&reply.body), err);
 }
 
 enum { GIB = 1024 };
@@ -918,7 +880,25 @@ static int load_cluster(struct session *s, int64_t unit_mib,
         .sink = &cluster_state_sink, .ctx = s->state, .gzip = true};
     s->loop =
         list_watch_loop_new(s->client, CORE_ALL_KINDS, &apisync_streams_fns, &s->streams);
-    return list_all(s, err);
+    int64_t from_ms = clock_mono_ms();
+    while (cluster_state_check_ready(s->state, err)) {
+        if (err->code == ERR_UNAVAILABLE && s->kubectl)
+            kubectl_explain(s->kubectl, err);
+        if (err->code != ERR_NONE)
+            return -1;
+        if (clock_mono_ms() >= s->until_ms)
+            return err_set(err, ERR_TIMEOUT,
+                           "the API server did not list all objects within "
+                           "--request-timeout %lld s%s%s",
+                           (long long)(c->timeout_ms / 1000),
+                           s->state->retried.code ? ": " : "", s->state->retried.msg);
+        run_loop(s, s->until_ms);
+    }
+    if (s->kubectl)
+        kubectl_answered(s->kubectl);
+    cluster_state_check_heartbeats(s->state, list_watch_loop_date_s(s->loop, CORE_LEASES),
+                                   (clock_mono_ms() - from_ms + 999) / 1000);
+    return 0;
 }
 
 int session_connect(struct session *s, struct err *err)

@@ -270,28 +270,6 @@ static void add_pending(struct page *p, struct buf *out)
     write_page(p, out);
 }
 
-static void add_other_use(struct page *p, const struct ledger_node *node,
-                          const struct scv_process *use)
-{
-    int32_t index = -1;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (span_eq(node->cards[i].uuid, use->uuid))
-            index = node->cards[i].index;
-    table_span(&p->table, PLAIN, node->name);
-    add_measure(p, index, "");
-    if (use->pid)
-        table_cell(&p->table, YELLOW, "%.*s%s", SPAN_ARG(use->name),
-                   use->unmapped ? ", not known whether in a pod"
-                                 : ", outside Kubernetes");
-    else
-        table_cell(&p->table, YELLOW, "%.*spod %.*s/%.*s", SPAN_ARG(use->name),
-                   SPAN_ARG(use->ns), SPAN_ARG(use->pod));
-    add_measure(p, use->pid ?: -1, "");
-    add_measure(p, use->sm_percent, "%");
-    add_amount(p, PLAIN, use->used_mib);
-    table_end(&p->table);
-}
-
 /* What uses cards without a promise; `usage` has processes that may be in any pod. */
 static void add_other_uses(struct page *p, struct buf *out,
                            const struct ledger_node **nodes, size_t n)
@@ -301,13 +279,29 @@ static void add_other_uses(struct page *p, struct buf *out,
         const struct cluster_state_scv *s =
             cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
         for (size_t k = 0; s && k < s->scv.n_processes; k++) {
-            if (!is_other_use(nodes[i], &s->scv.processes[k]) ||
-                (p->show->usage && !s->scv.processes[k].unmapped))
+            const struct scv_process *use = &s->scv.processes[k];
+            if (!is_other_use(nodes[i], use) || (p->show->usage && !use->unmapped))
                 continue;
             if (!any)
                 table_header(&p->table, "NODE\tGPU\tOTHER USE\tPID\tSM\tUSED");
             any = true;
-            add_other_use(p, nodes[i], &s->scv.processes[k]);
+            int32_t index = -1;
+            for (uint32_t c = 0; c < nodes[i]->n_cards; c++)
+                if (span_eq(nodes[i]->cards[c].uuid, use->uuid))
+                    index = nodes[i]->cards[c].index;
+            table_span(&p->table, PLAIN, nodes[i]->name);
+            add_measure(p, index, "");
+            if (use->pid)
+                table_cell(&p->table, YELLOW, "%.*s%s", SPAN_ARG(use->name),
+                           use->unmapped ? ", not known whether in a pod"
+                                         : ", outside Kubernetes");
+            else
+                table_cell(&p->table, YELLOW, "%.*spod %.*s/%.*s", SPAN_ARG(use->name),
+                           SPAN_ARG(use->ns), SPAN_ARG(use->pod));
+            add_measure(p, use->pid ?: -1, "");
+            add_measure(p, use->sm_percent, "%");
+            add_amount(p, PLAIN, use->used_mib);
+            table_end(&p->table);
         }
     }
     if (any)
@@ -480,21 +474,6 @@ static void add_mark(void *ctx, const struct disagreement *d)
     table_line(m->out, "! %.*s: %s", SPAN_ARG(m->node->name), text.p);
 }
 
-/* Problems of a node, one line each. */
-static void add_notes(struct buf *out, const struct cluster_state *cs,
-                      const struct ledger_node *node)
-{
-    cleanup_buf struct buf why = {0}, note = {0};
-    reason_add_unusable(&why, node);
-    cluster_state_note_heartbeat(&note, cs, node);
-    if (why.n)
-        table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),
-                   node->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
-    if (note.n)
-        table_line(out, "! %.*s: %s", SPAN_ARG(node->name), note.p);
-    diagnosis_node(cluster_state_ledger(cs), node, add_mark, &(struct marks){out, node});
-}
-
 static bool show_table(struct buf *out, const struct cluster_state *cs,
                        const struct show *show)
 {
@@ -516,9 +495,17 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
         add_cards(&p, nodes, n);
         write_page(&p, out);
         for (size_t i = 0; i < n; i++) {
-            add_notes(out, cs, nodes[i]);
+            cleanup_buf struct buf words = {0}, why = {0}, note = {0};
+            reason_add_unusable(&why, nodes[i]);
+            cluster_state_note_heartbeat(&note, cs, nodes[i]);
+            if (why.n)
+                table_line(out, "! %.*s%s: %s", SPAN_ARG(nodes[i]->name),
+                           nodes[i]->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
+            if (note.n)
+                table_line(out, "! %.*s: %s", SPAN_ARG(nodes[i]->name), note.p);
+            diagnosis_node(cluster_state_ledger(cs), nodes[i], add_mark,
+                           &(struct marks){out, nodes[i]});
             any_pods |= show->details && nodes[i]->pods;
-            cleanup_buf struct buf words = {0};
             scv_isolation_add(&words, nodes[i]->isolation, ", ");
             if (show->details && nodes[i]->isolation & SCV_ISOLATION_KNOWN)
                 table_line(out, "%.*s can enforce memory by: %s",

@@ -172,22 +172,6 @@ static const struct family {
      call_names, result_name, true},
 };
 
-static void write_family(const struct counters *c, const struct family *f,
-                         struct buf *out)
-{
-    const tally *at = (const void *)((const char *)c + f->at);
-    prom_family(out, f->name, PROM_COUNTER, f->help);
-    for (int row = 0; row < f->rows; row++)
-        for (int i = 0; i < f->n; i++) {
-            const struct prom_label labels[] = {
-                {f->row_label, span_of(f->row_label ? f->row_values[row] : NULL)},
-                {f->label, span_of(f->values ? f->values[i] : f->value(i))}};
-            int64_t n = (int64_t)atomic_load_explicit(at++, memory_order_relaxed);
-            if (n || !f->sparse || i == 0)
-                prom_sample(out, f->name, labels + !f->row_label, 1 + !!f->row_label, n);
-        }
-}
-
 void counters_write(struct counters *c, struct buf *out)
 {
     static const char last[] = "gpushare_filter_last_call_timestamp_seconds";
@@ -199,8 +183,20 @@ void counters_write(struct counters *c, struct buf *out)
     for (int v = 0; v < COUNTERS_VERBS; v++)
         prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_names[v])}, 1,
                        &c->took[v]);
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        write_family(c, &families[i], out);
+    for (const struct family *f = families; f < families + ARRAY_LEN(families); f++) {
+        const tally *at = (const void *)((const char *)c + f->at);
+        prom_family(out, f->name, PROM_COUNTER, f->help);
+        for (int i = 0; i < f->rows * f->n; i++, at++) {
+            const char *row = f->row_label ? f->row_values[i / f->n] : NULL;
+            const struct prom_label labels[] = {
+                {f->row_label, span_of(row)},
+                {f->label,
+                 span_of(f->values ? f->values[i % f->n] : f->value(i % f->n))}};
+            int64_t n = (int64_t)atomic_load_explicit(at, memory_order_relaxed);
+            if (n || !f->sparse || i % f->n == 0)
+                prom_sample(out, f->name, labels + !row, 1 + !!row, n);
+        }
+    }
     prom_family(out, last, PROM_GAUGE, "When each client last called filter.");
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; i <= CALLERS; i++)
@@ -498,19 +494,6 @@ static void read_pending(struct count *c, const struct ledger *l, bool first)
     }
 }
 
-static void write_pending(struct pending_pods *p, struct buf *out)
-{
-    static const char name[] = "gpushare_pending_oldest_timestamp_seconds";
-    for (size_t i = 0; i < p->n; i++)
-        note_age(&p->since_s[p->requests[i].fits ? PENDING_FITS : PENDING_NO_ROOM],
-                 p->requests[i].since_s);
-    prom_family(out, name, PROM_GAUGE,
-                "When the oldest pending pod that requests GPUs was created.");
-    for (int i = 0; i < PENDINGS; i++)
-        if (p->since_s[i])
-            prom_labelled(out, name, "state", pendings[i], p->since_s[i]);
-}
-
 static void add_row(struct count *c, enum level level, const struct row *row)
 {
     struct table *t = &c->tables[level];
@@ -606,19 +589,6 @@ static void write_column(const struct table *t, enum level level, enum column k,
     }
 }
 
-static void write_card_info(const struct table *t, struct buf *out)
-{
-    static const char info[] = "gpushare_card_info";
-    prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");
-    for (size_t i = 0; i < t->n; i++)
-        prom_sample(out, info,
-                    (struct prom_label[]){{"node", t->rows[i].node},
-                                          {"card", span_of(t->rows[i].index)},
-                                          {"uuid", t->rows[i].uuid},
-                                          {"model", t->rows[i].model}},
-                    4, 1);
-}
-
 /* As kube_resourcequota of kube-state-metrics. */
 static void write_quotas(const struct core *core, struct buf *out)
 {
@@ -652,6 +622,9 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     const struct core *core = core_driver_read(source->driver);
     /* All replicas know the same: one of them exports the many series. */
     struct count c = {.detail = core_is_leader(core) ? source->detail : METRICS_CLUSTER};
+    static const char oldest[] = "gpushare_pending_oldest_timestamp_seconds",
+                      info[] = "gpushare_card_info";
+    const struct table *cards = &c.tables[CARD];
     bool ready = core_ready(core, core_driver_now(), NULL) == 0;
     for (int first = 1; ready && first >= 0; first--)
         read_pending(&c, core_ledger(core), first);
@@ -677,9 +650,24 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     for (enum level level = CLUSTER; level <= (enum level)c.detail; level++)
         for (int k = 0; k < COLUMNS; k++)
             write_column(&c.tables[level], level, (enum column)k, out);
-    write_pending(&c.pending, out);
+    struct pending_pods *p = &c.pending;
+    for (size_t i = 0; i < p->n; i++)
+        note_age(&p->since_s[p->requests[i].fits ? PENDING_FITS : PENDING_NO_ROOM],
+                 p->requests[i].since_s);
+    prom_family(out, oldest, PROM_GAUGE,
+                "When the oldest pending pod that requests GPUs was created.");
+    for (int i = 0; i < PENDINGS; i++)
+        if (p->since_s[i])
+            prom_labelled(out, oldest, "state", pendings[i], p->since_s[i]);
     if (c.detail == METRICS_CARD)
-        write_card_info(&c.tables[CARD], out);
+        prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");
+    for (const struct row *r = cards->rows; r < cards->rows + cards->n; r++)
+        prom_sample(out, info,
+                    (struct prom_label[]){{"node", r->node},
+                                          {"card", span_of(r->index)},
+                                          {"uuid", r->uuid},
+                                          {"model", r->model}},
+                    4, 1);
     for (int i = 0; i < LEVELS; i++)
         free(c.tables[i].rows);
     arena_fini(&c.arena);
