@@ -622,30 +622,6 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
         json_object_set(o, "processes", list);
 }
 
-static void complete_node(json_t *o, const struct cluster_state *cs,
-                          const struct ledger_node *node)
-{
-    const struct cluster_state_node *object =
-        cluster_state_find(cs, CORE_NODES, node->name);
-    const struct cluster_state_scv *scv = cluster_state_find(cs, CORE_SCVS, node->name);
-    const struct cluster_state_heartbeat *h =
-        cluster_state_find(cs, CORE_LEASES, node->name);
-    const struct ledger_node_info info = ledger_node_info(node);
-    cleanup_buf struct buf time = {0}, note = {0};
-    put_text(o, "address", object ? object->address : SPAN(""));
-    put_text(o, "heartbeat", h ? h->renewed : SPAN(""));
-    cluster_state_note_heartbeat(&note, cs, node);
-    put_text(o, "heartbeatNote", buf_span(&note));
-    if (info.has_sample)
-        clock_format_s(&time, info.sample_s);
-    put_text(o, "measured", buf_span(&time));
-    put_text(o, "driverVersion", scv ? scv->scv.driver_version : SPAN(""));
-    put_text(o, "cudaVersion", scv ? scv->scv.cuda_version : SPAN(""));
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        complete_card(json_array_get(json_object_get(o, "devs"), i), cs, node,
-                      &node->cards[i]);
-}
-
 static void keep_namespace(json_t *pods, struct span ns)
 {
     for (size_t i = json_array_size(pods); ns.n && i-- > 0;) {
@@ -677,10 +653,29 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
             json_array_remove(nodes, i);
             continue;
         }
-        complete_node(o, cs, node);
+        const struct cluster_state_node *object =
+            cluster_state_find(cs, CORE_NODES, node->name);
+        const struct cluster_state_scv *scv =
+            cluster_state_find(cs, CORE_SCVS, node->name);
+        const struct cluster_state_heartbeat *h =
+            cluster_state_find(cs, CORE_LEASES, node->name);
+        const struct ledger_node_info info = ledger_node_info(node);
+        cleanup_buf struct buf time = {0}, note = {0};
+        put_text(o, "address", object ? object->address : SPAN(""));
+        put_text(o, "heartbeat", h ? h->renewed : SPAN(""));
+        cluster_state_note_heartbeat(&note, cs, node);
+        put_text(o, "heartbeatNote", buf_span(&note));
+        if (info.has_sample)
+            clock_format_s(&time, info.sample_s);
+        put_text(o, "measured", buf_span(&time));
+        put_text(o, "driverVersion", scv ? scv->scv.driver_version : SPAN(""));
+        put_text(o, "cudaVersion", scv ? scv->scv.cuda_version : SPAN(""));
         keep_namespace(json_object_get(o, "unplaced"), show->ns);
         json_array_foreach(json_object_get(o, "devs"), k, dev)
+        {
+            complete_card(dev, cs, node, &node->cards[k]);
             keep_namespace(json_object_get(dev, "pods"), show->ns);
+        }
     }
     return all;
 }

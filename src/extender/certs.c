@@ -376,16 +376,6 @@ bool certs_is_loopback(const char *address)
     return inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-static enum certs_mode mode_of(const struct certs_config *config, const char *listen)
-{
-    bool has_options = config->cert_file || config->key_file || config->client_ca_file ||
-                       config->front_ca_file || config->observe_ca_file;
-    bool insecure =
-        config->insecure == OPT_ON ||
-        (config->insecure == OPT_UNSET && certs_is_loopback(listen) && !has_options);
-    return insecure ? CERTS_INSECURE : config->cert_file ? CERTS_FILES : CERTS_SECRETS;
-}
-
 static int check(const struct certs_config *config, enum certs_mode mode, struct err *err)
 {
 #define ASKS "--insecure=on asks no client for credentials, and "
@@ -521,7 +511,14 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     c->scheduler =
         config->scheduler_deployment ? xstrdup(config->scheduler_deployment) : NULL;
     c->webhook = config->webhook ? xstrdup(config->webhook) : NULL;
-    c->info.mode = mode_of(config, listen);
+    bool has_options = config->cert_file || config->key_file || config->client_ca_file ||
+                       config->front_ca_file || config->observe_ca_file;
+    bool insecure =
+        config->insecure == OPT_ON ||
+        (config->insecure == OPT_UNSET && certs_is_loopback(listen) && !has_options);
+    c->info.mode = insecure            ? CERTS_INSECURE
+                   : config->cert_file ? CERTS_FILES
+                                       : CERTS_SECRETS;
     c->info.has_front_proxy = config->front_ca_file;
     c->info.on_loopback =
         c->info.mode == CERTS_INSECURE && !config->cert_file && certs_is_loopback(listen);
