@@ -83,23 +83,6 @@ static int set_entry(const struct change_input *in, struct edit *e, const char *
     return in->facts->namespace ? edit_set(e, path, "serverName", server, err) : 0;
 }
 
-/* The file of policy/ with the address and kubeconfig of this node. */
-static int make_policy(const struct change_input *in, struct edit *e, struct err *err)
-{
-    const char *kubeconfig = facts_option(in->facts, "kubeconfig");
-    const char *image = jpath_string(in->facts->container, "image");
-    if (facts_minor(in->facts) < 25)
-        return err_set(err, ERR_INVALID,
-                       "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
-                       "on: follow policy/README.md",
-                       in->facts->manifest.path, image);
-    if (edit_open(POLICY, in->config, e, err) || set_entry(in, e, "extenders.0", err))
-        return -1;
-    return kubeconfig && *kubeconfig == '/'
-               ? edit_set(e, "clientConnection", "kubeconfig", kubeconfig, err)
-               : 0;
-}
-
 /* Adds the entry to a configuration of the user, or changes the existing one. */
 static int change_entry(const struct change_input *in, const char *policy, struct edit *e,
                         struct err *err)
@@ -232,7 +215,17 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
     if (f->config.why.code != ERR_NONE && f->config.why.code != ERR_NOT_FOUND &&
         (option || f->config.why.code != ERR_INVALID))
         return err_set(err, f->config.why.code, "%s", f->config.why.msg);
-    if (make_policy(in, &policy, err) ||
+    /* The file of policy/ with the address and kubeconfig of this node. */
+    if (facts_minor(f) < 25)
+        return err_set(err, ERR_INVALID,
+                       "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
+                       "on: follow policy/README.md",
+                       path, jpath_string(f->container, "image"));
+    const char *kubeconfig = facts_option(f, "kubeconfig");
+    if (edit_open(POLICY, in->config, &policy, err) ||
+        set_entry(in, &policy, "extenders.0", err) ||
+        (kubeconfig && *kubeconfig == '/' &&
+         edit_set(&policy, "clientConnection", "kubeconfig", kubeconfig, err)) ||
         edit_open(path, buf_span(&f->manifest.bytes), &manifest, err))
         return -1;
     /* A new `command` would replace the image's entrypoint. */
