@@ -35,11 +35,12 @@ static const char *const secret_names[SECRETS] = {
 struct certs {
     struct certs_info info;
     char *ns, *scheduler, *webhook; /* the objects that follow the CAs, or NULL */
+    struct arena names;             /* of clients */
     struct kube_client *client;
     struct core_driver *driver;
     struct forward *forward;
     struct counters *counters;
-    struct ticker *ticker;
+    struct worker *ticker;
     atomic_bool stopping;
 
     /* CERTS_SECRETS: */
@@ -348,9 +349,10 @@ static void step(struct certs *c)
         log_error("certs", "problem with the certificates", LOG_ERR(&problem));
 }
 
-static void refresh(void *ctx)
+static void refresh(void *ctx, void *job)
 {
     struct certs *c = ctx;
+    (void)job;
     tls_refresh(c->info.verbs);
     tls_refresh(c->info.observers);
     if (c->info.mode == CERTS_SECRETS && clock_mono_ms() >= c->due_ms)
@@ -463,11 +465,10 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
                                    .server = true,
                                    .begins_s = now_s - BACKDATE_S,
                                    .expires_s = now_s + LIFE_S};
-    cleanup_arena struct arena a = {0};
     struct x509_pair first = {{0}, {0}};
     const char **names, **front_names;
-    size_t n = split(&config->client_names, &a, &names),
-           n_front = split(&config->front_names, &a, &front_names);
+    size_t n = split(&config->client_names, &c->names, &names),
+           n_front = split(&config->front_names, &c->names, &front_names);
     /* Without names any certificate of the CA may call: an empty variable must not say so. */
     if (config->client_names.n && !n)
         return err_set(err, ERR_INVALID, "--client-name: expected a name");
@@ -533,21 +534,20 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
 void certs_start(struct certs *c, struct core_driver *driver, struct forward *forward,
                  struct counters *counters)
 {
-    static const struct ticker_fns ticker_fns = {refresh, next_refresh};
     if (!c->info.verbs)
         return;
     c->driver = driver;
     c->forward = forward;
     c->counters = counters;
-    c->ticker = ticker_new();
-    ticker_start(c->ticker, &ticker_fns, c);
+    c->ticker = worker_start("ticker", refresh, c);
+    worker_tick(c->ticker, next_refresh);
 }
 
 void certs_stop(struct certs *c)
 {
     if (!c || !c->ticker || atomic_exchange(&c->stopping, true))
         return;
-    ticker_stop(c->ticker);
+    worker_stop(c->ticker);
 }
 
 void certs_free(struct certs *c)
@@ -555,12 +555,13 @@ void certs_free(struct certs *c)
     if (!c)
         return;
     certs_stop(c);
-    ticker_free(c->ticker);
+    worker_free(c->ticker);
     tls_free(c->info.verbs);
     tls_free(c->info.observers);
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
     buf_fini(&c->scheduler_cert);
+    arena_fini(&c->names);
     free(c->ns);
     free(c->scheduler);
     free(c->webhook);
