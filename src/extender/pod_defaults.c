@@ -19,7 +19,7 @@ struct review {
     struct span scheduler, runtime_class;
     const struct dialect *dialect; /* NULL: none */
     size_t n_apps, n_inits;        /* containers so far */
-    struct buf cards; /* operations of JSON Patch, with a comma before each */
+    struct buf *cards; /* operations of JSON Patch, with a comma before each */
 };
 _Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
 
@@ -66,15 +66,15 @@ static void read_container(struct field_reader *r, const struct field *f, void *
     fields_read(r, f->where, container_fields, &c);
     if (c.parts && !c.cards) {
         struct span key = c.dialect->limits[DIALECT_CARDS].key;
-        buf_printf(&review->cards,
+        buf_printf(review->cards,
                    ",{\"op\":\"add\",\"path\":\"/spec/%.*s/%zu/resources/limits/",
                    SPAN_ARG(f->name), *n);
         for (; key.n; key.p++, key.n--)
             if (*key.p == '/')
-                buf_adds(&review->cards, "~1");
+                buf_adds(review->cards, "~1");
             else
-                buf_addc(&review->cards, *key.p);
-        buf_adds(&review->cards, "\",\"value\":\"1\"}");
+                buf_addc(review->cards, *key.p);
+        buf_adds(review->cards, "\",\"value\":\"1\"}");
     }
     ++*n;
 }
@@ -118,12 +118,6 @@ static int read_into(struct review *r, const struct field *fields, struct span j
     return jread_finish(&j, err);
 }
 
-static void review_fini(struct review *r)
-{
-    buf_fini(&r->cards);
-}
-#define cleanup_review __attribute__((cleanup(review_fini)))
-
 /* Appends an operation of JSON Patch (RFC 6902), unless there is nothing to set. */
 static void add_member(struct jwrite *w, bool empty, const char *path, const char *value)
 {
@@ -140,9 +134,9 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
                          struct httpd_reply *reply)
 {
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf patch = {0};
+    cleanup_buf struct buf patch = {0}, cards = {0};
     struct buf *out = &reply->body;
-    cleanup_review struct review r = {.dialect = d->hami};
+    struct review r = {.dialect = d->hami, .cards = &cards};
     struct err err = {0};
     struct jwrite w = {.out = &patch};
     int rc = read_into(&r, review_fields, body, &a, &err);
@@ -169,8 +163,8 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     add_member(&w, !r.scheduler.n || span_eq(r.scheduler, SPAN("default-scheduler")),
                "/spec/schedulerName", d->scheduler);
     add_member(&w, !r.runtime_class.n, "/spec/runtimeClassName", d->runtime_class);
-    if (r.cards.n)
-        buf_adds(&patch, r.cards.p + (patch.n == 1)); /* the first has no comma before */
+    if (cards.n)
+        buf_adds(&patch, cards.p + (patch.n == 1)); /* the first has no comma before */
     jwrite_array_end(&w);
     buf_adds(out, ",\"allowed\":true,\"patchType\":\"JSONPatch\",\"patch\":\"");
     base64_encode(buf_span(&patch), out);
@@ -205,7 +199,7 @@ static int try_pod(const struct pod_defaults *d, struct kube_client *client,
         .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
     cleanup_arena struct arena a = {0};
     cleanup_reply struct httpc_reply reply = {0};
-    cleanup_review struct review r = {0};
+    struct review r = {0};
     if (kube_ask(client, &request, &reply, err) ||
         read_into(&r, pod_fields, buf_span(&reply.body), &a, err) ||
         check_set("schedulerName", d->scheduler, r.scheduler, err))
