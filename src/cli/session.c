@@ -501,41 +501,28 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
     }
     if (!h || node->source != SOURCE_SCV)
         return;
-    static const char confirmed[] =
-        "; the extender receives renewals: check the node's clock";
-    bool open = node->state != NODE_STALE && !h->confirmed;
-    switch (h->freshness) {
-    case HEARTBEAT_FRESH:
-        break;
-    case HEARTBEAT_OLD:
-        if (!h->confirmed && ledger_node_info(node).foreign)
-            break; /* the node's reason names the Lease's owner and time */
-        table_text(out,
-                   "Lease last renewed at %.*s, %" PRId64
-                   " s ago by the API server's clock%s",
-                   SPAN_ARG(h->renewed), h->age_s,
-                   h->confirmed ? confirmed : ", or the node's clock is behind");
-        break;
-    case HEARTBEAT_AHEAD:
-        if (node->state == NODE_STALE)
-            break;
+    static const char *const unknown[] = {
+        [HEARTBEAT_FRESH] = "",
+        [HEARTBEAT_UNDATED] = "Lease has no valid renewTime; cannot tell whether "
+                              "scv-agent is running",
+        [HEARTBEAT_NO_CLOCK] = "the API server sent no Date header; cannot tell from the "
+                               "Lease whether scv-agent is running"};
+    const bool old = h->freshness == HEARTBEAT_OLD;
+    const char *why = h->confirmed ? "; the extender receives renewals: check the node's "
+                                     "clock"
+                      : old        ? ", or the node's clock is behind"
+                                   : "; cannot tell whether scv-agent is running";
+    if (old && !h->confirmed && ledger_node_info(node).foreign)
+        return; /* the node's reason names the Lease's owner and time */
+    if (!old && node->state == NODE_STALE)
+        return;
+    if (old || h->freshness == HEARTBEAT_AHEAD)
         table_text(
-            out,
-            "Lease last renewed at %.*s, %" PRId64 " s ahead of the API server's clock%s",
-            SPAN_ARG(h->renewed), -h->age_s,
-            h->confirmed ? confirmed : "; cannot tell whether scv-agent is running");
-        break;
-    case HEARTBEAT_UNDATED:
-        if (open)
-            buf_adds(out, "Lease has no valid renewTime; cannot tell whether scv-agent "
-                          "is running");
-        break;
-    case HEARTBEAT_NO_CLOCK:
-        if (open)
-            buf_adds(out, "the API server sent no Date header; cannot tell from the "
-                          "Lease whether scv-agent is running");
-        break;
-    }
+            out, "Lease last renewed at %.*s, %" PRId64 " s %s the API server's clock%s",
+            SPAN_ARG(h->renewed), old ? h->age_s : -h->age_s, old ? "ago by" : "ahead of",
+            why);
+    else if (!h->confirmed)
+        buf_adds(out, unknown[h->freshness]);
 }
 
 /* -- lists and watches -- */
