@@ -362,43 +362,6 @@ static void read_pod(struct assess *a, json_t *o)
 
 /* -- the cards that they need -- */
 
-/* Places the pod on the node with the fullest card in use that takes it, else on one with an empty
- * card. False: there is none. */
-static bool place(struct assess *a, const struct holder *p)
-{
-    const struct request *r = p->pod->request;
-    const struct ledger_node *best = NULL;
-    struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
-    struct resources wants = ledger_pod_requests(p->pod);
-    struct select_view view;
-    int64_t least = INT64_MAX;
-    uint64_t cards = 0, chosen;
-    for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
-        const struct ledger_node *to = h->ledger;
-        if (select_fit(to, r) != FIT_YES ||
-            (h != p->host && (p->tied || p->why || !span_eq(h->model, p->host->model))))
-            continue;
-        struct resources taken = ledger_node_requested(to);
-        select_view(&view, to, NULL, SELECT_AS_IS);
-        if (select_cards(&view, r, SELECT_ALL_CARDS, &chosen) != FIT_YES ||
-            !ledger_requests_fit(to, &taken, &wants))
-            continue;
-        const struct card *c = &to->cards[__builtin_ctzll(chosen)];
-        int64_t key = c->free_mib + (c->pods ? 0 : MIB_MAX);
-        if (key >= least || (h != p->host && !defrag_rules_allow(p->pod, to, true)))
-            continue;
-        least = key;
-        best = to;
-        cards = chosen;
-    }
-    for (uint32_t i = 0; cards; cards &= cards - 1)
-        shares[i++] = (struct ledger_share){
-            .card = best->cards[__builtin_ctzll(cards)].index, .mib = r->mib_per_card};
-    if (best)
-        ledger_pod_place(a->ledger, p->pod, best->name, shares, r->cards);
-    return best;
-}
-
 /* Those that cannot share or move come first, and then the largest. */
 static int compare(const void *x, const void *y)
 {
@@ -408,10 +371,18 @@ static int compare(const void *x, const void *y)
                ?: quantity_compare(q->need, p->need);
 }
 
+/* Places each pod on the node with the fullest card in use that takes it, else on one with an empty
+ * card. */
 static void place_all(struct assess *a)
 {
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);
     for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
+        const struct request *r = p->pod->request;
+        const struct ledger_node *best = NULL;
+        struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
+        struct resources wants = ledger_pod_requests(p->pod);
+        int64_t least = INT64_MAX;
+        uint64_t cards = 0, chosen;
         cleanup_buf struct buf key = {0};
         buf_printf(&key, "%.*s/%.*s", SHOW_POD(p->pod));
         json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*,s:o*}", "node",
@@ -424,8 +395,34 @@ static void place_all(struct assess *a)
                                 "reason", p->why ?: p->tied ?: json_string_value(p->asks),
                                 "asks", p->asks);
         json_object_set_new(a->pods, key.p, row);
-        if (!place(a, p) && p->host->ledger->largest_mib)
-            count(a, p->host, "cardsNeeded", p->pod->request->cards);
+        for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
+            const struct ledger_node *to = h->ledger;
+            if (select_fit(to, r) != FIT_YES ||
+                (h != p->host &&
+                 (p->tied || p->why || !span_eq(h->model, p->host->model))))
+                continue;
+            struct resources taken = ledger_node_requested(to);
+            struct select_view view;
+            select_view(&view, to, NULL, SELECT_AS_IS);
+            if (select_cards(&view, r, SELECT_ALL_CARDS, &chosen) != FIT_YES ||
+                !ledger_requests_fit(to, &taken, &wants))
+                continue;
+            const struct card *c = &to->cards[__builtin_ctzll(chosen)];
+            int64_t order = c->free_mib + (c->pods ? 0 : MIB_MAX);
+            if (order >= least || (h != p->host && !defrag_rules_allow(p->pod, to, true)))
+                continue;
+            least = order;
+            best = to;
+            cards = chosen;
+        }
+        for (uint32_t i = 0; cards; cards &= cards - 1)
+            shares[i++] =
+                (struct ledger_share){.card = best->cards[__builtin_ctzll(cards)].index,
+                                      .mib = r->mib_per_card};
+        if (best)
+            ledger_pod_place(a->ledger, p->pod, best->name, shares, r->cards);
+        else if (p->host->ledger->largest_mib)
+            count(a, p->host, "cardsNeeded", r->cards);
     }
     for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
         int64_t held = h->alone + (int64_t)json_object_size(h->shared);

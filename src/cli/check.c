@@ -163,29 +163,6 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
     return *theirs / c->unit == mib / c->unit;
 }
 
-static void compare_pods(struct check *c, const struct card *card, const json_t *dev,
-                         const struct ledger_pod **pods, size_t n)
-{
-    const json_t *theirs = json_object_get(dev, "pods"), *item;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        bool here = ledger_pod_mib(pods[i], card) >= 0;
-        if (here && !find_by_name(theirs, pods[i]->ns, pods[i]->name))
-            differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
-                    card->index, SHOW_POD(pods[i]));
-    }
-    json_array_foreach(theirs, i, item)
-    {
-        struct span ns = jpath_text(item, "namespace"), name = jpath_text(item, "name");
-        const struct ledger_pod *pod = show_find_pod(c->node->pods, ns, name);
-        if (!pod || ledger_pod_mib(pod, card) < 0)
-            differs(c,
-                    "GPU%" PRId32
-                    ": the extender counts pod %.*s/%.*s, which is not on this card",
-                    card->index, SPAN_ARG(ns), SPAN_ARG(name));
-    }
-}
-
 static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
 {
     const struct ledger_pod **pods;
@@ -222,7 +199,23 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
         if (health && strcmp(health, view_health(card->state)) != 0)
             differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
                     view_health(card->state), health);
-        compare_pods(c, card, dev, pods, n);
+        const json_t *theirs_here = json_object_get(dev, "pods");
+        for (k = 0; k < n; k++)
+            if (ledger_pod_mib(pods[k], card) >= 0 &&
+                !find_by_name(theirs_here, pods[k]->ns, pods[k]->name))
+                differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
+                        card->index, SHOW_POD(pods[k]));
+        json_array_foreach(theirs_here, k, item)
+        {
+            struct span ns = jpath_text(item, "namespace"),
+                        name = jpath_text(item, "name");
+            const struct ledger_pod *pod = show_find_pod(c->node->pods, ns, name);
+            if (!pod || ledger_pod_mib(pod, card) < 0)
+                differs(c,
+                        "GPU%" PRId32
+                        ": the extender counts pod %.*s/%.*s, which is not on this card",
+                        card->index, SPAN_ARG(ns), SPAN_ARG(name));
+        }
     }
     if (json_array_size(devs) > c->node->n_cards)
         differs(c, "the extender lists %zu cards instead of %" PRIu32,

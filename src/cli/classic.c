@@ -54,22 +54,6 @@ static int64_t row_on(const struct row *row, int64_t card)
     return units;
 }
 
-static void read_row(struct arena *a, const struct cluster_state_pod *pod,
-                     struct row *row)
-{
-    const struct pod only = {.allocation = pod->allocation};
-    struct promise promise;
-    *row = (struct row){.pod = pod, .split = promise_of(&only, a, &promise)};
-    row->n = row->split ? promise.n : 1;
-    row->shares = arena_alloc(a, row->n * sizeof *row->shares);
-    row->shares[0] = (struct go_share){PENDING, pod->go_units};
-    if (!row->split && !span_i64(pod->idx, &row->shares[0].card))
-        row->shares[0].card = PENDING;
-    for (size_t i = 0; row->split && i < row->n; i++)
-        row->shares[i] =
-            (struct go_share){promise.shares[i].card, promise.shares[i].units};
-}
-
 /* The first card of a pod; rows without a card come last. */
 static uint64_t first_card(const struct row *row)
 {
@@ -98,13 +82,28 @@ static bool collect(struct cluster *c, const struct cluster_state *cs, struct sp
     const struct cluster_state_pod **pods;
     size_t n = cluster_state_nodes(cs, &c->arena, &nodes), n_rows = 0,
            n_pods = cluster_state_pods(cs, &c->arena, &pods);
-    struct row *rows = arena_alloc(&c->arena, n_pods * sizeof *rows), *row = rows;
+    struct row *rows = arena_alloc(&c->arena, n_pods * sizeof *rows), *row;
     bool found = !name.n;
     c->unit = "";
     c->nodes = arena_alloc(&c->arena, n * sizeof *c->nodes);
-    for (size_t i = 0; i < n_pods; i++)
-        if (!pods[i]->finished && pods[i]->go_units > 0)
-            read_row(&c->arena, pods[i], &rows[n_rows++]);
+    for (size_t i = 0; i < n_pods; i++) {
+        const struct pod only = {.allocation = pods[i]->allocation};
+        struct promise promise;
+        if (pods[i]->finished || pods[i]->go_units <= 0)
+            continue;
+        row = &rows[n_rows++];
+        *row =
+            (struct row){.pod = pods[i], .split = promise_of(&only, &c->arena, &promise)};
+        row->n = row->split ? promise.n : 1;
+        row->shares = arena_alloc(&c->arena, row->n * sizeof *row->shares);
+        row->shares[0] = (struct go_share){PENDING, pods[i]->go_units};
+        if (!row->split && !span_i64(pods[i]->idx, &row->shares[0].card))
+            row->shares[0].card = PENDING;
+        for (size_t k = 0; row->split && k < row->n; k++)
+            row->shares[k] =
+                (struct go_share){promise.shares[k].card, promise.shares[k].units};
+    }
+    row = rows;
     if (n_rows)
         qsort(rows, n_rows, sizeof *rows, compare_rows);
     for (size_t i = 0; i < n; i++) {

@@ -576,7 +576,6 @@ static int64_t deadline(const struct applying *w)
 /* The evicted pod. The strings are in the arena, because the ledger drops the pod. */
 struct evicted {
     struct span uid, ns, name, controller;
-    json_t *before; /* has the UIDs of the controller's pods before the eviction */
 };
 
 /* 429: a PodDisruptionBudget does not allow the eviction now. */
@@ -613,51 +612,45 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
     }
 }
 
-/* Waits until the replacement is bound and the evicted pod is gone. */
-static int await_replacement(struct applying *w, const struct evicted *e, struct err *err)
+static int move_one(struct applying *w, const struct ledger_pod *pod, struct err *err)
 {
+    const struct ledger *l = cluster_state_ledger(w->s->state);
+    cleanup_arena struct arena a = {0};
+    json_auto_t *before = json_object(); /* the UIDs of the controller's pods until now */
+    const struct evicted e = {
+        .uid = arena_copy(&a, pod->uid),
+        .ns = arena_copy(&a, pod->ns),
+        .name = arena_copy(&a, pod->name),
+        .controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid))};
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
+        if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
+            json_object_setn_new(before, p->uid.p, p->uid.n, json_true());
+    say("evicting pod %.*s/%.*s from node %.*s", SHOW_POD(&e), SPAN_ARG(w->goal.node));
+    if (evict(w, &e, err))
+        return -1;
+    /* Waits until the replacement is bound and the evicted pod is gone. */
     cleanup_buf struct buf what = {0};
-    int64_t until_ms = deadline(w);
-    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SHOW_POD(e));
-    for (;;) {
+    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SHOW_POD(&e));
+    for (int64_t until_ms = deadline(w);;) {
         if (read_new_pods(w, err))
             return -1;
         /* The bound pod that the controller has created since; NULL: none yet. */
-        const struct ledger *l = cluster_state_ledger(w->s->state);
         const struct ledger_pod *p = ledger_first_pod(l);
-        while (p && !(p->node && !json_object_getn(e->before, p->uid.p, p->uid.n) &&
-                      span_eq(defrag_rules_controller(w->rules, p->uid), e->controller)))
+        while (p && !(p->node && !json_object_getn(before, p->uid.p, p->uid.n) &&
+                      span_eq(defrag_rules_controller(w->rules, p->uid), e.controller)))
             p = ledger_next_pod(l, p);
         if (p && span_eq(p->node->name, w->goal.node))
             return err_set(
                 err, ERR_CONFLICT,
                 "pod %.*s/%.*s, which replaces %.*s, is bound to the same node",
-                SHOW_POD(p), SPAN_ARG(e->name));
-        if (p && !ledger_pod_find(l, e->uid)) {
+                SHOW_POD(p), SPAN_ARG(e.name));
+        if (p && !ledger_pod_find(l, e.uid)) {
             say_bound(p);
             return 0;
         }
         if (wait_a_moment(w, until_ms, what.p, err))
             return -1;
     }
-}
-
-static int move_one(struct applying *w, const struct ledger_pod *pod, struct err *err)
-{
-    const struct ledger *l = cluster_state_ledger(w->s->state);
-    cleanup_arena struct arena a = {0};
-    json_auto_t *before = json_object();
-    const struct evicted e = {
-        .uid = arena_copy(&a, pod->uid),
-        .ns = arena_copy(&a, pod->ns),
-        .name = arena_copy(&a, pod->name),
-        .controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid)),
-        .before = before};
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
-        if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
-            json_object_setn_new(before, p->uid.p, p->uid.n, json_true());
-    say("evicting pod %.*s/%.*s from node %.*s", SHOW_POD(&e), SPAN_ARG(w->goal.node));
-    return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
 }
 
 /* Moves pods until the request fits on the node. */

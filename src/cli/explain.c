@@ -83,29 +83,6 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 
 /* -- a bound pod -- */
 
-static void add_share(struct explain_page *p, const struct card *card, int64_t mib)
-{
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf others = {0}, enforced = {0};
-    struct ledger_use use;
-    if (card->pods > 1)
-        explain_promises(&others, p->pod->node, card, p->unit, &a);
-    table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of %s", card->index,
-               SPAN_ARG(card->kind->model), card->kind->model.n ? "  " : "",
-               SPAN_ARG(card->uuid), card->uuid.n ? "  " : "", show_units(mib, p->unit).s,
-               show_units(card->total_mib, p->unit).s);
-    if (p->pod->request->kind == REQUEST_CARDS)
-        buf_adds(p->out, " (the whole card)");
-    if (ledger_pod_use(p->pod->node, p->pod, card, &use))
-        show_enforced(&enforced, use.enforced_by);
-    if (enforced.n)
-        buf_printf(p->out, "; enforced by %s", enforced.p);
-    if (card->used_mib >= 0)
-        buf_printf(p->out, "; in use by all processes: %s",
-                   show_units(card->used_mib, p->unit).s);
-    table_line(p->out, "; %s%s", view_health(card->state), others.n ? others.p : "");
-}
-
 static void add_source(struct explain_page *p, const struct cluster_state_pod *object)
 {
     const struct request *r = p->pod->request;
@@ -179,8 +156,27 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         int64_t mib = ledger_pod_mib(p->pod, &node->cards[k]);
         if (mib < 0)
             continue;
-        add_share(p, &node->cards[k], mib);
+        const struct card *card = &node->cards[k];
+        cleanup_arena struct arena a = {0};
+        cleanup_buf struct buf others = {0}, enforced = {0};
+        struct ledger_use use;
         any = true;
+        if (card->pods > 1)
+            explain_promises(&others, node, card, p->unit, &a);
+        table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of %s", card->index,
+                   SPAN_ARG(card->kind->model), card->kind->model.n ? "  " : "",
+                   SPAN_ARG(card->uuid), card->uuid.n ? "  " : "",
+                   show_units(mib, p->unit).s, show_units(card->total_mib, p->unit).s);
+        if (p->pod->request->kind == REQUEST_CARDS)
+            buf_adds(p->out, " (the whole card)");
+        if (ledger_pod_use(node, p->pod, card, &use))
+            show_enforced(&enforced, use.enforced_by);
+        if (enforced.n)
+            buf_printf(p->out, "; enforced by %s", enforced.p);
+        if (card->used_mib >= 0)
+            buf_printf(p->out, "; in use by all processes: %s",
+                       show_units(card->used_mib, p->unit).s);
+        table_line(p->out, "; %s%s", view_health(card->state), others.n ? others.p : "");
     }
     if (!any && !p->pod->n_shares)
         buf_adds(p->out, "  no card is recorded for this pod\n");

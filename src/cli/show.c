@@ -563,38 +563,14 @@ static void put_flag(json_t *o, const char *key, bool value)
         json_object_set_new(o, key, json_true());
 }
 
-/* Completes the pods with promises, and adds those that use the card without one. */
-static void complete_pods(json_t *list, const struct cluster_state *cs,
-                          const struct ledger_node *node, const struct card *card)
-{
-    json_t *o;
-    size_t i;
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        struct share share;
-        if (ledger_pod_mib(pod, card) >= 0 || !share_of(node, pod, card, &share))
-            continue;
-        o = show_json_pod(pod);
-        put_amount(o, "usedMiB", share.use.used_mib);
-        put_amount(o, "utilizationPercent", share.use.sm_percent);
-        json_array_append_new(list, o);
-    }
-    json_array_foreach(list, i, o)
-    {
-        struct span uid = jpath_text(o, "uid");
-        const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
-        const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
-        put_flag(o, "running", pod && pod->running);
-        put_flag(o, "terminating", pod && pod->terminating);
-        put_flag(o, "assigned", object && span_eq(object->assigned, SPAN("true")));
-    }
-}
-
 static void complete_card(json_t *o, const struct cluster_state *cs,
                           const struct ledger_node *node, const struct card *card)
 {
     const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
     const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
     json_auto_t *list = json_array();
+    json_t *pods = json_object_get(o, "pods"), *one;
+    size_t k;
     if (node->state != NODE_USABLE)
         put_amount(o, "freeMiB", 0);
     if (scv && scv->has_utilization)
@@ -602,12 +578,30 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
     if (scv && scv->has_temperature)
         put_amount(o, "temperatureCelsius", scv->temperature);
     put_text(o, "parentUUID", scv ? scv->parent_uuid : (struct span){0});
-    complete_pods(json_object_get(o, "pods"), cs, node, card);
+    /* Completes the pods with promises, and adds those that use the card without one. */
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        struct share share;
+        if (ledger_pod_mib(pod, card) >= 0 || !share_of(node, pod, card, &share))
+            continue;
+        one = show_json_pod(pod);
+        put_amount(one, "usedMiB", share.use.used_mib);
+        put_amount(one, "utilizationPercent", share.use.sm_percent);
+        json_array_append_new(pods, one);
+    }
+    json_array_foreach(pods, k, one)
+    {
+        struct span uid = jpath_text(one, "uid");
+        const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
+        const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
+        put_flag(one, "running", pod && pod->running);
+        put_flag(one, "terminating", pod && pod->terminating);
+        put_flag(one, "assigned", object && span_eq(object->assigned, SPAN("true")));
+    }
     for (size_t i = 0; s && i < s->scv.n_processes; i++) {
         const struct scv_process *p = &s->scv.processes[i];
         if (!card->uuid.n || !span_eq(p->uuid, card->uuid) || !is_other_use(node, p))
             continue;
-        json_t *one = json_object();
+        one = json_object();
         put_text(one, "namespace", p->ns);
         put_text(one, "pod", p->pod);
         put_text(one, "container", p->container);

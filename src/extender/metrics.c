@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "domain/diagnosis.h"
@@ -507,43 +508,39 @@ static void add_row(struct count *c, enum level level, const struct row *row)
     copy->model = arena_copy(&c->arena, row->model);
 }
 
-static void count_card(struct count *c, const struct ledger_node *node,
-                       const struct card *card, struct row *sum)
-{
-    struct row row = {.node = sum->node,
-                      .uuid = card->uuid,
-                      .model = card->kind->model,
-                      .values = {
-                          [CAPACITY] = card->total_mib,
-                          [PROMISED] = card->promised_mib,
-                          [USED] = card->used_mib > 0 ? card->used_mib : 0,
-                          [WITHHELD] = card->withheld_mib,
-                          [OVERUSE] = card->overuse_mib,
-                          [RESERVED] = card->reserved_mib,
-                          [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
-                          [FREE_CORDONED] = node->state == NODE_USABLE && node->cordoned
-                                                ? card->free_mib
-                                                : 0,
-                          [COMPUTE] = card->compute_promised,
-                          [HEALTHY] = card->state == CARD_AVAILABLE,
-                          [MEASURED] = card->used_mib >= 0,
-                          [COMPLETE] = card->use_known,
-                          [PROMISES] = card->pods,
-                      }};
-    snprintf(row.index, sizeof row.index, "%d", card->index);
-    for (int i = 0; i < COLUMNS; i++)
-        sum->values[i] += row.values[i] = frag_clamp(row.values[i]);
-    c->card_states[card->state]++;
-    add_row(c, CARD, &row);
-}
-
 static void count_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
     struct count *c = ctx;
+    const bool usable = node->state == NODE_USABLE;
     struct row row = {.node = node->name}, *cluster = c->tables[CLUSTER].rows;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        count_card(c, node, &node->cards[i], &row);
-    if (node->state == NODE_USABLE) {
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
+        struct row of = {
+            .node = node->name,
+            .uuid = card->uuid,
+            .model = card->kind->model,
+            .values = {
+                [CAPACITY] = card->total_mib,
+                [PROMISED] = card->promised_mib,
+                [USED] = card->used_mib > 0 ? card->used_mib : 0,
+                [WITHHELD] = card->withheld_mib,
+                [OVERUSE] = card->overuse_mib,
+                [RESERVED] = card->reserved_mib,
+                [FREE] = usable ? card->free_mib : 0,
+                [FREE_CORDONED] = usable && node->cordoned ? card->free_mib : 0,
+                [COMPUTE] = card->compute_promised,
+                [HEALTHY] = card->state == CARD_AVAILABLE,
+                [MEASURED] = card->used_mib >= 0,
+                [COMPLETE] = card->use_known,
+                [PROMISES] = card->pods,
+            }};
+        snprintf(of.index, sizeof of.index, "%d", card->index);
+        for (int i = 0; i < COLUMNS; i++)
+            row.values[i] += of.values[i] = frag_clamp(of.values[i]);
+        c->card_states[card->state]++;
+        add_row(c, CARD, &of);
+    }
+    if (usable) {
         struct select_view view;
         struct frag_node now;
         select_view(&view, node, NULL, SELECT_AS_IS);
@@ -561,8 +558,7 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
                                     pod->request->kind != REQUEST_NONE;
     for (int i = 0; i < COLUMNS; i++)
         cluster->values[i] += row.values[i];
-    c->node_states[node->left_out && node->state != NODE_USABLE ? NODE_NO_GPU
-                                                                : node->state]++;
+    c->node_states[node->left_out && !usable ? NODE_NO_GPU : node->state]++;
     diagnosis_count(l, node, c->drifts);
     if (node->n_cards)
         add_row(c, NODE, &row);
