@@ -124,7 +124,7 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
     }
     c.node = NULL;
     for (size_t i = 0; i < n_pods; i++)
-        if (pods[i]->invalid && !pods[i]->finished &&
+        if (pods[i]->reason.n && !pods[i]->finished &&
             (!node.n || span_eq(node, pods[i]->node)))
             differs(&c, "pod %.*s/%.*s: %.*s", SHOW_POD(pods[i]),
                     SPAN_ARG(pods[i]->reason));

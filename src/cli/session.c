@@ -153,48 +153,39 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
     own_strings(r, (struct span *const[]){&r->heartbeat.renewed}, 1);
 }
 
-/* Is the pod's request or its promise malformed? */
-static bool is_invalid(struct cluster_state *cs, const struct pod *pod, struct err *err)
-{
-    struct request_rules rules = ledger_rules(&cs->config.core.ledger);
-    struct request request;
-    struct promise promise;
-    bool promised = pod->idx.p || pod->allocation.p;
-    arena_reset(&cs->scratch);
-    if (request_of(pod, &rules, &cs->scratch, &request, err))
-        return true;
-    if (promised && pod->node.n && !promise_of(pod, &cs->scratch, &promise)) {
-        err_set(err, ERR_INVALID,
-                "annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"%.*s\"",
-                SPAN_ARG(pod->idx));
-        return true;
-    }
-    return false;
-}
-
 static void store_pod(struct cluster_state *cs, const struct core_input *in)
 {
-    const struct pod *pod = in->pod;
-    struct err err;
-    struct record *r = replace(cs, CORE_PODS, pod->meta.uid, in->run, in->deleted);
+    static const struct pod undecoded;
+    const struct object_meta *meta = &in->pod->meta;
+    const struct pod *pod = in->invalid ? &undecoded : in->pod;
+    const struct request_rules rules = ledger_rules(&cs->config.core.ledger);
+    const bool promised = (pod->idx.p || pod->allocation.p) && pod->node.n;
+    struct request request;
+    struct promise promise;
+    struct err why = {0};
+    int64_t ns;
+    struct record *r = replace(cs, CORE_PODS, meta->uid, in->run, in->deleted);
     if (!r)
         return;
-    struct cluster_state_pod *to = &r->pod;
-    int64_t ns;
-    if (span_i64(pod->assume_time, &ns) && ns > cs->promised_ns)
+    if (span_i64(in->pod->assume_time, &ns) && ns > cs->promised_ns)
         cs->promised_ns = ns;
-    *to = (struct cluster_state_pod){
-        .uid = r->key, .ns = pod->meta.ns, .name = pod->meta.name};
-    if (!in->invalid) {
-        to->node = pod->node;
-        to->idx = pod->idx;
-        to->allocation = pod->allocation;
-        to->assigned = pod->assigned;
-        to->go_units = limits_of_go(pod);
-        to->finished = pod_is_terminal(pod);
-        to->invalid = is_invalid(cs, pod, &err);
-        to->reason = to->invalid ? span_of(err.msg) : (struct span){0};
-    }
+    arena_reset(&cs->scratch);
+    if (request_of(pod, &rules, &cs->scratch, &request, &why) == 0 && promised &&
+        !promise_of(pod, &cs->scratch, &promise))
+        err_set(&why, ERR_INVALID,
+                "annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"%.*s\"",
+                SPAN_ARG(pod->idx));
+    struct cluster_state_pod *to = &r->pod;
+    *to = (struct cluster_state_pod){.uid = r->key,
+                                     .ns = meta->ns,
+                                     .name = meta->name,
+                                     .node = pod->node,
+                                     .idx = pod->idx,
+                                     .allocation = pod->allocation,
+                                     .assigned = pod->assigned,
+                                     .go_units = limits_of_go(pod),
+                                     .finished = pod_is_terminal(pod),
+                                     .reason = span_of(why.msg)};
     struct span *const fields[] = {&to->ns,         &to->name,     &to->node,  &to->idx,
                                    &to->allocation, &to->assigned, &to->reason};
     own_strings(r, fields, ARRAY_LEN(fields));

@@ -32,10 +32,9 @@ struct cluster_state_node {
 struct cluster_state_pod {
     struct span uid, ns, name, node;
     struct span idx, allocation, assigned;
-    int64_t go_units; /* sum of its containers' limits, as the Go plugin counts */
-    bool finished;    /* phase Succeeded or Failed */
-    bool invalid;     /* its request or its annotations are malformed; see `reason` */
-    struct span reason;
+    int64_t go_units;   /* sum of its containers' limits, as the Go plugin counts */
+    bool finished;      /* phase Succeeded or Failed */
+    struct span reason; /* why its request or its annotations are malformed; or empty */
 };
 
 struct cluster_state_scv {
