@@ -21,7 +21,7 @@ struct check {
     const struct cluster_state *cs;
     const struct ledger_node *node; /* NULL: the line names no node */
     size_t n;
-    int64_t unit;
+    int64_t unit; /* of check_extender */
 };
 
 /* Appends a line; a note is not counted. */
@@ -85,7 +85,7 @@ static void check_allocation(struct check *c, const struct scv_held *held)
 size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct span node)
 {
     const struct ledger *l = cluster_state_ledger(cs);
-    struct check c = {.out = out, .cs = cs, .unit = ledger_settings(l)->unit_mib};
+    struct check c = {.out = out, .cs = cs};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
     const struct cluster_state_pod **pods;
@@ -93,7 +93,7 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
            n_pods = cluster_state_pods(cs, &a, &pods);
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *on = c.node = nodes[i];
-        const struct cluster_state_scv *scv = cluster_state_find(cs, CORE_SCVS, on->name);
+        const struct scv *scv = cluster_state_find(cs, CORE_SCVS, on->name);
         const struct cluster_state_node *object =
             cluster_state_find(cs, CORE_NODES, on->name);
         cleanup_buf struct buf why = {0}, heartbeat = {0};
@@ -119,8 +119,8 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
                     on->cards[0].total_mib);
         for (size_t k = 0; k < n_here; k++)
             diagnosis_pod(l, here[k], differ, &c);
-        for (size_t k = 0; scv && k < scv->scv.n_held; k++)
-            check_allocation(&c, &scv->scv.held[k]);
+        for (size_t k = 0; scv && k < scv->n_held; k++)
+            check_allocation(&c, &scv->held[k]);
     }
     c.node = NULL;
     for (size_t i = 0; i < n_pods; i++)

@@ -35,7 +35,7 @@ struct record {
     struct list link;
     union {
         struct cluster_state_node node;
-        struct cluster_state_scv scv;
+        struct scv scv; /* complete, as scv_read_all returns it */
         struct cluster_state_pod pod;
         struct cluster_state_heartbeat heartbeat;
     };
@@ -149,7 +149,6 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
     if (!r)
         return;
     r->heartbeat = heartbeat;
-    r->heartbeat.name = r->key;
     own_strings(r, (struct span *const[]){&r->heartbeat.renewed}, 1);
 }
 
@@ -212,9 +211,8 @@ static void store_scv(void *ctx, const struct scv *scv, uint64_t run, bool gone)
     scv_write(&text, scv);
     struct span own = arena_copy(&r->arena, buf_span(&text));
     jread_init(&j, own.p, own.n);
-    scv_read_all(&j, &r->arena, &r->scv.scv);
-    r->scv.scv.damaged |= scv->damaged || jread_finish(&j, NULL);
-    r->scv.name = r->key;
+    scv_read_all(&j, &r->arena, &r->scv);
+    r->scv.damaged |= scv->damaged || jread_finish(&j, NULL);
 }
 
 const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
@@ -388,7 +386,7 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
             /* Both times are truncated to seconds. */
             if ((h->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
                 h->freshness = HEARTBEAT_OLD;
-                set_silence(cs, h->name, h->age_s);
+                set_silence(cs, r->key, h->age_s);
             }
         }
     }
@@ -483,12 +481,12 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
 {
     const struct cluster_state_heartbeat *h =
         cluster_state_find(cs, CORE_LEASES, node->name);
-    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
-    if (node->source == SOURCE_SCV && !h && s && s->scv.has_update_time &&
-        s->scv.driver_version.n && /* the SCV daemon has no Lease and writes none */
-        (cs->server_s - s->scv.update_time) * 1000 > cs->config.core.node_grace_ms) {
+    const struct scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
+    if (node->source == SOURCE_SCV && !h && s && s->has_update_time &&
+        s->driver_version.n && /* the SCV daemon has no Lease and writes none */
+        (cs->server_s - s->update_time) * 1000 > cs->config.core.node_grace_ms) {
         buf_adds(out, "no Lease of scv-agent; its Scv is of ");
-        clock_format_s(out, s->scv.update_time);
+        clock_format_s(out, s->update_time);
     }
     if (!h || node->source != SOURCE_SCV)
         return;

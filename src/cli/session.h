@@ -37,11 +37,6 @@ struct cluster_state_pod {
     struct span reason; /* why its request or its annotations are malformed; or empty */
 };
 
-struct cluster_state_scv {
-    struct span name;
-    struct scv scv; /* complete, as scv_read_all returns it */
-};
-
 /* Age of a node's heartbeat: the renewTime of its Lease against the API server's clock.
  */
 enum cluster_state_freshness {
@@ -53,7 +48,7 @@ enum cluster_state_freshness {
 };
 
 struct cluster_state_heartbeat {
-    struct span name, renewed; /* renewTime verbatim; may be empty */
+    struct span renewed; /* renewTime verbatim; may be empty */
     enum cluster_state_freshness freshness;
     int64_t age_s;  /* at cluster_state_check_heartbeats; for OLD and AHEAD */
     bool confirmed; /* the extender receives renewals in spite of the Lease's time */
@@ -90,8 +85,8 @@ struct view_source cluster_state_source(const struct cluster_state *cs);
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
 /* Changes whenever anything visible changes. */
 uint64_t cluster_state_generation(const struct cluster_state *cs);
-/* The struct cluster_state_node, _scv or _heartbeat (CORE_LEASES) of a node by its name, the
- * struct cluster_state_pod by its UID. NULL: not found. */
+/* The struct cluster_state_node, cluster_state_heartbeat (CORE_LEASES) or scv, which is complete, of
+ * a node by its name; the struct cluster_state_pod by its UID. NULL: not found. */
 const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
                                struct span key);
 /* All, sorted by name (pods: namespace, name, UID). Allocated in the arena. */

@@ -108,10 +108,10 @@ static bool is_other_use(const struct ledger_node *node, const struct scv_proces
 static const struct scv_card *scv_card_of(const struct cluster_state *cs,
                                           struct span node, int32_t index)
 {
-    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node);
-    for (size_t i = 0; s && i < s->scv.n_cards; i++)
-        if (s->scv.cards[i].id == index)
-            return &s->scv.cards[i];
+    const struct scv *s = cluster_state_find(cs, CORE_SCVS, node);
+    for (size_t i = 0; s && i < s->n_cards; i++)
+        if (s->cards[i].id == index)
+            return &s->cards[i];
     return NULL;
 }
 
@@ -137,18 +137,18 @@ static bool share_of(const struct ledger_node *node, const struct ledger_pod *po
 static int64_t unlimited_of(const struct page *p, const struct ledger_node *node,
                             const struct ledger_pod *pod, const struct card *card)
 {
-    const struct cluster_state_scv *s = cluster_state_find(p->cs, CORE_SCVS, node->name);
+    const struct scv *s = cluster_state_find(p->cs, CORE_SCVS, node->name);
     int64_t mib = 0;
-    for (size_t i = 0; s && i < s->scv.n_held; i++) {
-        const struct scv_held *held = &s->scv.held[i];
+    for (size_t i = 0; s && i < s->n_held; i++) {
+        const struct scv_held *held = &s->held[i];
         for (size_t k = 0; k < held->n_uses; k++)
             if (span_eq(held->pod, pod->name) && span_eq(held->ns, pod->ns) &&
                 span_eq(held->uses[k].uuid, card->uuid) &&
                 held->uses[k].unlimited_mib > 0)
                 mib += held->uses[k].unlimited_mib;
     }
-    for (size_t i = 0; s && i < s->scv.n_processes; i++) {
-        const struct scv_process *one = &s->scv.processes[i];
+    for (size_t i = 0; s && i < s->n_processes; i++) {
+        const struct scv_process *one = &s->processes[i];
         if (span_eq(one->pod, pod->name) && span_eq(one->ns, pod->ns) &&
             span_eq(one->uuid, card->uuid) && one->unlimited_mib > 0)
             mib += one->unlimited_mib;
@@ -276,10 +276,9 @@ static void add_other_uses(struct page *p, struct buf *out,
 {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
-        const struct cluster_state_scv *s =
-            cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
-        for (size_t k = 0; s && k < s->scv.n_processes; k++) {
-            const struct scv_process *use = &s->scv.processes[k];
+        const struct scv *s = cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
+        for (size_t k = 0; s && k < s->n_processes; k++) {
+            const struct scv_process *use = &s->processes[k];
             if (!is_other_use(nodes[i], use) || (p->show->usage && !use->unmapped))
                 continue;
             if (!any)
@@ -567,7 +566,7 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
                           const struct ledger_node *node, const struct card *card)
 {
     const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
-    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
+    const struct scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
     json_auto_t *list = json_array();
     json_t *pods = json_object_get(o, "pods"), *one;
     size_t k;
@@ -597,8 +596,8 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
         put_flag(one, "terminating", pod && pod->terminating);
         put_flag(one, "assigned", object && span_eq(object->assigned, SPAN("true")));
     }
-    for (size_t i = 0; s && i < s->scv.n_processes; i++) {
-        const struct scv_process *p = &s->scv.processes[i];
+    for (size_t i = 0; s && i < s->n_processes; i++) {
+        const struct scv_process *p = &s->processes[i];
         if (!card->uuid.n || !span_eq(p->uuid, card->uuid) || !is_other_use(node, p))
             continue;
         one = json_object();
@@ -649,8 +648,7 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
         }
         const struct cluster_state_node *object =
             cluster_state_find(cs, CORE_NODES, node->name);
-        const struct cluster_state_scv *scv =
-            cluster_state_find(cs, CORE_SCVS, node->name);
+        const struct scv *scv = cluster_state_find(cs, CORE_SCVS, node->name);
         const struct cluster_state_heartbeat *h =
             cluster_state_find(cs, CORE_LEASES, node->name);
         const struct ledger_node_info info = ledger_node_info(node);
@@ -662,8 +660,8 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
         if (info.has_sample)
             clock_format_s(&time, info.sample_s);
         put_text(o, "measured", buf_span(&time));
-        put_text(o, "driverVersion", scv ? scv->scv.driver_version : SPAN(""));
-        put_text(o, "cudaVersion", scv ? scv->scv.cuda_version : SPAN(""));
+        put_text(o, "driverVersion", scv ? scv->driver_version : SPAN(""));
+        put_text(o, "cudaVersion", scv ? scv->cuda_version : SPAN(""));
         keep_namespace(json_object_get(o, "unplaced"), show->ns);
         json_array_foreach(json_object_get(o, "devs"), k, dev)
         {
