@@ -92,26 +92,24 @@ static int64_t used(json_t *by_pod, struct span ns, struct span pod, int64_t mib
 
 static int read_answer(struct assess *a, const json_t *answer, struct err *err)
 {
-    const json_t *data = json_object_get(answer, "data"), *sample;
+    const json_t *sample;
     size_t i;
     a->answered = true;
-    if (!span_eq(jpath_text(data, "resultType"), SPAN("vector")))
+    if (!span_eq(jpath_text(answer, "data.resultType"), SPAN("vector")))
         return err_set(
             err, ERR_INVALID,
             "neither objects of Kubernetes nor a vector of Prometheus \"%.*s\"",
             SPAN_ARG(jpath_text(answer, "error")));
-    json_array_foreach(json_object_get(data, "result"), i, sample)
+    json_array_foreach(jpath(answer, "data.result"), i, sample)
     {
-        const json_t *metric = json_object_get(sample, "metric");
-        const char *text =
-            json_string_value(json_array_get(json_object_get(sample, "value"), 1));
+        const char *text = jpath_text(sample, "value.1").p;
         char *end = NULL;
         double mib = text ? strtod(text, &end) / MIB : 0;
         if (!text || end == text || *end)
             return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
         if (mib >= 0 && mib < MIB_MAX) /* neither NaN nor infinite */
-            used(json_object_get(metric, "of") ? a->used_cards : a->used,
-                 jpath_text(metric, "namespace"), jpath_text(metric, "pod"),
+            used(jpath(sample, "metric.of") ? a->used_cards : a->used,
+                 jpath_text(sample, "metric.namespace"), jpath_text(sample, "metric.pod"),
                  mib > 1 ? (int64_t)(mib + 0.999999) : 1);
     }
     return 0;

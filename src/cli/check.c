@@ -293,9 +293,7 @@ enum writer { WRITER_NONE, WRITER_AGENT, WRITER_NODE, WRITER_MAYBE };
  * if the command of the image or of a shell, or a file of options, says so. */
 static enum writer writer_of(const json_t *pod)
 {
-    const json_t *meta = json_object_get(pod, "metadata"),
-                 *spec = json_object_get(pod, "spec"), *word,
-                 *run = json_array_get(json_object_get(spec, "containers"), 0);
+    const json_t *run = jpath(pod, "spec.containers.0"), *word;
     struct span phase = jpath_text(pod, "status.phase");
     struct span component = jpath_text(pod, "metadata.labels.component");
     json_auto_t *words = json_array();
@@ -307,7 +305,7 @@ static enum writer writer_of(const json_t *pod)
         program = span_cut(&path, '/');
     bool known = span_eq(program, SPAN("gpushare-node")), given = false;
     enum writer with = known ? WRITER_NODE : WRITER_MAYBE, writer = with;
-    if (json_object_get(meta, "deletionTimestamp") || span_eq(phase, SPAN("Failed")) ||
+    if (jpath(pod, "metadata.deletionTimestamp") || span_eq(phase, SPAN("Failed")) ||
         span_eq(phase, SPAN("Succeeded")))
         return WRITER_NONE;
     if (!known && span_eq(component, SPAN("scv-agent")))
