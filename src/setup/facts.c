@@ -466,7 +466,7 @@ static int send_request(struct httpc *http, const char *path, struct span body,
 
 /* As planned: the certificate that the changes leave or put there is the administrator's own,
  * or that of the Secret, or without a Secret the files on the node. */
-void facts_reach(struct facts *f, bool planned, const char *address, bool insecure)
+void facts_reach(struct facts *f, bool planned)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","
                               "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
@@ -483,13 +483,13 @@ void facts_reach(struct facts *f, bool planned, const char *address, bool insecu
     struct span pem[SECRET_KEYS];
     for (int i = 0; i < SECRET_KEYS; i++)
         pem[i] = buf_span(own ? &f->named[i].bytes : &f->secret.data[i]);
-    if (!insecure)
+    if (!planned || !f->insecure)
         tls = (struct httpc_config){.ca_pem = pem[SECRET_CA],
                                     .cert_pem = pem[SECRET_CERT],
                                     .key_pem = pem[SECRET_KEY],
                                     .server_name = *name ? name : NULL};
-    f->url = planned ? facts_planned_url(f, address, insecure)
-                     : xstrdup(jpath_string(f->entry, "urlPrefix"));
+    f->url =
+        planned ? facts_planned_url(f) : xstrdup(jpath_string(f->entry, "urlPrefix"));
     if (!planned && !f->entry)
         return;
     const char *host = strstr(f->url, "://");
@@ -566,12 +566,12 @@ bool facts_has_own_certificate(const json_t *entry)
             *jpath_string(entry, "tlsConfig.certData"));
 }
 
-char *facts_planned_url(const struct facts *f, const char *address, bool insecure)
+char *facts_planned_url(const struct facts *f)
 {
     const char *old = strstr(jpath_string(f->entry, "urlPrefix"), "://");
-    const char *scheme = insecure ? "http" : "https";
-    if (address)
-        return xasprintf("%s://%s" FACTS_VERBS, scheme, address);
+    const char *scheme = f->insecure ? "http" : "https";
+    if (f->address)
+        return xasprintf("%s://%s" FACTS_VERBS, scheme, f->address);
     return old ? xasprintf("%s%s", scheme, old)
                : xasprintf("%s://127.0.0.1:%lld" FACTS_VERBS, scheme,
                            f->node_port ?: FACTS_NODE_PORT);
