@@ -529,7 +529,8 @@ int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
     json_auto_t *documents = json_array();
     json_error_t why;
     for (size_t i = 0; i < c->from.n; i++)
-        if (json_array_append_new(documents, json_load_file(c->from.items[i], 0, &why)))
+        if (json_array_append_new(documents,
+                                  json_load_file(c->from.items[i], JSON_ALLOW_NUL, &why)))
             return err_set(err, ERR_INVALID, "%s: %s", c->from.items[i], why.text);
     if (!c->from.n && session_connect(s, err))
         return -1;
