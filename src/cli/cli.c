@@ -15,6 +15,7 @@
 #include "cli/classic.h"
 #include "cli/defrag.h"
 #include "cli/explain.h"
+#include "cli/kubectl.h"
 #include "cli/serve.h"
 #include "wire/entry.h"
 #include "wire/yaml.h"
@@ -191,8 +192,12 @@ static int cli_defrag(struct cli_run *r, struct err *err)
                                       .models = span_of(c->model)};
     }
     json_auto_t *rules = json_object();
-    if (defrag_apply_load(&r->session, rules, err) ||
-        defrag_plan_compute(cs, rules, &goal, &a, &plan, err))
+    json_t *pods = session_list(&r->session, "/api/v1/pods", err);
+    const bool listed = pods;
+    defrag_rules_add_pods(rules, cluster_state_ledger(cs),
+                          json_object_get(pods, "items"));
+    json_decref(pods); /* a plan is executed for long */
+    if (!listed || defrag_plan_compute(cs, rules, &goal, &a, &plan, err))
         return -1;
     defrag_plan_write(&r->out, cs, rules, &plan, c->format, cli_has_colors(c));
     if (c->format != SHOW_JSON && plan.plan.n && !c->apply)
@@ -259,7 +264,8 @@ static int watch(struct cli_run *r, struct err *err)
             changed |= session_check_current(s, err);
             if (changed < 0)
                 return -1;
-            terminal &= !s->kubectl_spoke;
+            if (s->kubectl && kubectl_spoke(s->kubectl))
+                terminal = false; /* what it wrote must stay readable */
         } while (at < rendered_ms + REDRAW_MS ||
                  (!changed && cluster_state_generation(s->state) == seen &&
                   !(terminal && at >= rendered_ms + AGES_MS)));

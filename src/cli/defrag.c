@@ -506,14 +506,6 @@ static void say_bound(const struct ledger_pod *p)
     say("pod %.*s/%.*s is bound to node %.*s", SHOW_POD(p), SPAN_ARG(p->node->name));
 }
 
-int defrag_apply_load(struct session *s, json_t *rules, struct err *err)
-{
-    json_auto_t *list = session_list(s, "/api/v1/pods", err);
-    defrag_rules_add_pods(rules, cluster_state_ledger(s->state),
-                          json_object_get(list, "items"));
-    return list ? 0 : -1;
-}
-
 /* Reads the pods that have come since the lists. */
 static int read_new_pods(struct applying *w, struct err *err)
 {

@@ -70,7 +70,7 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
                        enum show_format format, bool colors);
 
 /*
- * `defrag`: reads what the rules need, and executes a plan.
+ * `defrag --apply`: executes a plan.
  *
  * A plan is executed move by move. The node is cordoned first, like kubectl drain does, so
  * that no replacement returns to it. Each pod is evicted through the Eviction API, which
@@ -80,8 +80,6 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
  * error or SIGINT or SIGTERM, the node is uncordoned if it was cordoned for the plan.
  */
 
-/* Lists the pods of the session's cluster into the rules. */
-int defrag_apply_load(struct session *s, json_t *rules, struct err *err);
 /* Executes a plan with at least one move, and prints each step to standard output. For a
  * pending pod, waits until it is bound. -1: an error, with everything that was done
  * printed. */

@@ -554,7 +554,6 @@ int session_check_current(struct session *s, struct err *err)
     int64_t since_ns;
     if (s->kubectl && kubectl_check(s->kubectl, 0, err))
         return -1;
-    s->kubectl_spoke = s->kubectl && kubectl_spoke(s->kubectl);
     if (core_current(s->state->core, step_now(), &since_ns, &why)) {
         char clock[sizeof "HH:MM:SS"];
         localtime_r(&(time_t){since_ns / 1000000000}, &at);
@@ -653,13 +652,10 @@ bool session_counts_mib(const struct node_resources *capacity)
 
 int64_t session_unit_of_cluster(const struct cluster_state *cs)
 {
-    cleanup_arena struct arena a = {0};
-    const struct cluster_state_node **nodes;
-    size_t n = cluster_state_nodes(cs, &a, &nodes);
-    for (size_t i = 0; i < n; i++)
-        if (session_counts_mib(&nodes[i]->capacity))
-            return 1;
-    return GIB;
+    bool mib = false;
+    LIST_EACH(const struct record, r, &cs->tables[CORE_NODES].all, link)
+    mib |= session_counts_mib(&r->node.capacity);
+    return mib ? 1 : GIB;
 }
 
 enum {

@@ -123,12 +123,11 @@ struct session {
     struct cluster_state *state; /* what is listed and watched */
     struct err view_error; /* session_view failed; ERR_NONE: not called, or no extender */
     struct buf stale;      /* "as of HH:MM:SS: REASON"; empty: current */
-    bool kubectl_spoke; /* at session_check_current: what it wrote must stay readable */
+    struct kubectl *kubectl; /* carries the login; NULL: the client has it */
 
     /* private to session.c */
-    struct kubectl *kubectl; /* carries the login; NULL: the client has it */
-    char *ns;                /* session_namespace; NULL: not asked for */
-    int64_t until_ms;        /* end of --request-timeout */
+    char *ns;         /* session_namespace; NULL: not asked for */
+    int64_t until_ms; /* end of --request-timeout */
     struct apisync_streams streams;
     struct list_watch_loop *loop;
     json_t *view;
