@@ -28,8 +28,8 @@ struct change {
     struct err kubeadm_why;
 };
 
-/* All changes. `policy_file`: policy/kube-scheduler-config.yaml. Without a Secret (facts.secret_why), the
- * node must have its files. */
+/* All changes. `policy_file`: policy/kube-scheduler-config.yaml. Without a Secret
+ * (facts.secret_why), the node must have its files. */
 int change_make(const struct facts *f, struct span policy_file, struct change *out,
                 struct err *err);
 /* The ClusterConfiguration with what the option and the volumes of the static pod need, so that
