@@ -15,8 +15,11 @@
 /* Of a PriorityClass that users create (HighestUserDefinablePriority). */
 enum { HIGHEST_PRIORITY = 1000000000 };
 
-static bool total_suffices(const struct ledger_node *node, const struct request *r)
+/* Is its total enough? The extender hears only of nodes that kube-scheduler offers to the pod, and
+ * kube-scheduler evicts where the total is too small. */
+static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
 {
+    const struct request *r = p->r;
     int64_t mib = 0;
     uint32_t cards = 0, core = 0;
     ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
@@ -28,17 +31,12 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
         cards++;
     }
     /* kube-scheduler knows nothing of the memory of slots. */
-    return r->kind == REQUEST_CARDS ? cards >= r->cards
-                                    : (r->slots || mib >= r->mib_per_card * r->cards) &&
-                                          core >= (uint32_t)r->compute_percent * r->cards;
-}
-
-/* The extender hears only of nodes that kube-scheduler offers to the pod, and kube-scheduler
- * evicts where the total is too small. */
-static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
-{
-    return !node->cordoned && node->state == NODE_USABLE &&
-           !(explain_obstacles(p, node) & EXPLAIN_LACKS) && total_suffices(node, p->r);
+    bool enough = r->kind == REQUEST_CARDS
+                      ? cards >= r->cards
+                      : (r->slots || mib >= r->mib_per_card * r->cards) &&
+                            core >= (uint32_t)r->compute_percent * r->cards;
+    return enough && !node->cordoned && node->state == NODE_USABLE &&
+           !(explain_obstacles(p, node) & EXPLAIN_LACKS);
 }
 
 struct explain_removal explain_removal(struct explain_page *p, bool evicts,

@@ -4,6 +4,7 @@
 #include "domain/dialect.h"
 #include "domain/fields.h"
 #include "domain/keys.h"
+#include "kube/jpath.h"
 #include "wire/base64.h"
 
 enum {
@@ -109,15 +110,6 @@ static const struct field review_fields[] = {
     FIELDS_END,
 };
 
-static int read_into(struct review *r, const struct field *fields, struct span json,
-                     struct arena *a, struct err *err)
-{
-    struct jread j;
-    jread_init(&j, json.p, json.n);
-    fields_read(&(struct field_reader){.j = &j, .a = a}, "body", fields, r);
-    return jread_finish(&j, err);
-}
-
 /* Appends an operation of JSON Patch (RFC 6902), unless there is nothing to set. */
 static void add_member(struct jwrite *w, bool empty, const char *path, const char *value)
 {
@@ -139,7 +131,10 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     struct review r = {.dialect = d->hami, .cards = &cards};
     struct err err = {0};
     struct jwrite w = {.out = &patch};
-    int rc = read_into(&r, review_fields, body, &a, &err);
+    struct jread j;
+    jread_init(&j, body.p, body.n);
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "body", review_fields, &r);
+    int rc = jread_finish(&j, &err);
     if (rc == 0 &&
         (!span_eq(r.api, SPAN("admission.k8s.io/v1")) ||
          !span_eq(r.kind, SPAN("AdmissionReview")) || !r.uid.n || r.uid.n > UID_MAX))
@@ -197,14 +192,15 @@ static int try_pod(const struct pod_defaults *d, struct kube_client *client,
 {
     const struct kube_request request = {
         .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
-    cleanup_arena struct arena a = {0};
     cleanup_reply struct httpc_reply reply = {0};
-    struct review r = {0};
-    if (kube_ask(client, &request, &reply, err) ||
-        read_into(&r, pod_fields, buf_span(&reply.body), &a, err) ||
-        check_set("schedulerName", d->scheduler, r.scheduler, err))
+    if (kube_ask(client, &request, &reply, err))
         return -1;
-    return check_set("runtimeClassName", d->runtime_class, r.runtime_class, err);
+    json_auto_t *made = jpath_read(buf_span(&reply.body), err);
+    struct span scheduler = jpath_text(made, "spec.schedulerName"),
+                runtime_class = jpath_text(made, "spec.runtimeClassName");
+    return !made || check_set("schedulerName", d->scheduler, scheduler, err)
+               ? -1
+               : check_set("runtimeClassName", d->runtime_class, runtime_class, err);
 }
 
 int pod_defaults_await(const struct pod_defaults *d, struct kube_client *client,
