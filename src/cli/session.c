@@ -904,22 +904,6 @@ const char *session_namespace(struct session *s, struct err *err)
     return s->ns;
 }
 
-/* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
-static const struct dialect *dialect_of(struct session *s)
-{
-    const struct ledger *l = cluster_state_ledger(s->state);
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        if (!node || node->dialect == SCV_DIALECT_NONE)
-            continue;
-        s->hami = dialect_hami;
-        if (dialect_configure(&s->hami, jpath_text(session_view(s), "hamiValues"), NULL))
-            s->hami = dialect_hami; /* of a newer extender */
-        return &s->hami;
-    }
-    return NULL;
-}
-
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
@@ -930,7 +914,18 @@ int session_load(struct session *s, struct err *err)
     if (c->classic) /* uses nodes and pods only */
         return 0;
     int64_t unit = c->unit_mib ?: session_unit_of_cluster(s->state);
-    const struct dialect *dialect = dialect_of(s);
+    const struct ledger *l = cluster_state_ledger(s->state);
+    const struct dialect *dialect = NULL;
+    /* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
+    for (uint32_t i = 0; i < ledger_node_slots(l) && !dialect; i++) {
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (!node || node->dialect == SCV_DIALECT_NONE)
+            continue;
+        dialect = &s->hami;
+        s->hami = dialect_hami;
+        if (dialect_configure(&s->hami, jpath_text(session_view(s), "hamiValues"), NULL))
+            s->hami = dialect_hami; /* of a newer extender */
+    }
     if ((unit != (c->unit_mib ?: GIB) || dialect) && load_cluster(s, unit, dialect, err))
         return -1; /* all requests depend on these: everything is listed again */
     if (c->node_grace_ms && cluster_state_needs_view(s->state))

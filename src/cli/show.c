@@ -623,9 +623,23 @@ static void keep_namespace(json_t *pods, struct span ns)
     }
 }
 
-/* NULL: no such node. */
-static json_t *show_json(const struct cluster_state *cs, const struct show *show)
+static int add_bytes(const char *p, size_t n, void *out)
 {
+    buf_add(out, p, n);
+    return 0;
+}
+
+void show_dump(struct buf *out, json_t *j)
+{
+    json_dump_callback(j, add_bytes, out, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+    buf_addc(out, '\n');
+    json_decref(j);
+}
+
+bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show)
+{
+    if (show->format != SHOW_JSON)
+        return show_table(out, cs, show);
     const struct ledger *l = cluster_state_ledger(cs);
     const struct view_source source = cluster_state_source(cs);
     cleanup_buf struct buf text = {0};
@@ -634,7 +648,7 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
     if (!show->node.n)
         view_inspect_all(&source, &text);
     else if (!view_inspect_node(&source, show->node, &text))
-        return NULL;
+        return false;
     json_t *all = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
     json_t *nodes = json_object_get(all, "nodes");
     put_amount(all, "unitMiB", ledger_settings(l)->unit_mib);
@@ -669,28 +683,6 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
             keep_namespace(json_object_get(dev, "pods"), show->ns);
         }
     }
-    return all;
-}
-
-static int add_bytes(const char *p, size_t n, void *out)
-{
-    buf_add(out, p, n);
-    return 0;
-}
-
-void show_dump(struct buf *out, json_t *j)
-{
-    json_dump_callback(j, add_bytes, out, JSON_INDENT(2) | JSON_ENSURE_ASCII);
-    buf_addc(out, '\n');
-    json_decref(j);
-}
-
-bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show)
-{
-    if (show->format != SHOW_JSON)
-        return show_table(out, cs, show);
-    json_t *j = show_json(cs, show);
-    if (j)
-        show_dump(out, j);
-    return j != NULL;
+    show_dump(out, all);
+    return true;
 }
