@@ -14,8 +14,8 @@
 /* NULL: there is none. NULL has no members. */
 const json_t *jpath(const json_t *j, const char *path);
 const char *jpath_string(const json_t *j, const char *path); /* "": no string */
-struct span jpath_text(const json_t *j, const char *path);   /* empty: no string */
+struct span jpath_text(const json_t *j, const char *path);   /* {NULL, 0}: no string */
 int64_t jpath_number(const json_t *j, const char *path);     /* 0: no integer */
 
-/* The document. New. NULL: the text is none. */
+/* The document. New. NULL: the text is none. A string with a NUL ends there for the functions above. */
 json_t *jpath_read(struct span text, struct err *err);

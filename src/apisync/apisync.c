@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "apisync/apisync.h"
 
-#include <jansson.h>
-
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -10,6 +8,7 @@
 #include "domain/keys.h"
 #include "domain/reflector.h"
 #include "kube/body.h"
+#include "kube/jpath.h"
 
 /* Translates between the core and the API server. */
 
@@ -359,14 +358,13 @@ static void read_body(const struct core_output *call, struct span body, struct a
  * DisruptionBudgetCause). */
 static bool is_disruption_budget(struct span body)
 {
-    json_auto_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
-    json_t *causes = json_object_get(json_object_get(root, "details"), "causes"), *cause;
+    json_auto_t *root = jpath_read(body, NULL);
+    const json_t *cause;
     bool found = false;
     size_t i;
-    json_array_foreach(causes, i, cause)
+    json_array_foreach(jpath(root, "details.causes"), i, cause)
     {
-        const char *reason = json_string_value(json_object_get(cause, "reason"));
-        found |= reason && !strcmp(reason, "DisruptionBudget");
+        found |= !strcmp(jpath_string(cause, "reason"), "DisruptionBudget");
     }
     return found;
 }

@@ -92,26 +92,24 @@ static int64_t used(json_t *by_pod, struct span ns, struct span pod, int64_t mib
 
 static int read_answer(struct assess *a, const json_t *answer, struct err *err)
 {
-    const json_t *data = json_object_get(answer, "data"), *sample;
+    const json_t *sample;
     size_t i;
     a->answered = true;
-    if (!span_eq(jpath_text(data, "resultType"), SPAN("vector")))
+    if (!span_eq(jpath_text(answer, "data.resultType"), SPAN("vector")))
         return err_set(
             err, ERR_INVALID,
             "neither objects of Kubernetes nor a vector of Prometheus \"%.*s\"",
             SPAN_ARG(jpath_text(answer, "error")));
-    json_array_foreach(json_object_get(data, "result"), i, sample)
+    json_array_foreach(jpath(answer, "data.result"), i, sample)
     {
-        const json_t *metric = json_object_get(sample, "metric");
-        const char *text =
-            json_string_value(json_array_get(json_object_get(sample, "value"), 1));
+        const char *text = jpath_text(sample, "value.1").p;
         char *end = NULL;
         double mib = text ? strtod(text, &end) / MIB : 0;
         if (!text || end == text || *end)
             return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
         if (mib >= 0 && mib < MIB_MAX) /* neither NaN nor infinite */
-            used(json_object_get(metric, "of") ? a->used_cards : a->used,
-                 jpath_text(metric, "namespace"), jpath_text(metric, "pod"),
+            used(jpath(sample, "metric.of") ? a->used_cards : a->used,
+                 jpath_text(sample, "metric.namespace"), jpath_text(sample, "metric.pod"),
                  mib > 1 ? (int64_t)(mib + 0.999999) : 1);
     }
     return 0;
@@ -318,21 +316,6 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     count(a, h, "podsThatCouldShare", !p->why);
 }
 
-/* A row for a pod of HAMi that has no node yet. */
-static void add_pending(struct assess *a, const struct pod *pod, struct dialect_pod *hami)
-{
-    cleanup_buf struct buf key = {0};
-    bool rejected;
-    json_t *asks = ask(hami, 0, 0, &rejected);
-    bool several = !rejected && hami->cards > 1, no = rejected || hami->alone || several;
-    buf_printf(&key, "%.*s/%.*s", SHOW_POD(&pod->meta));
-    json_object_set_new(
-        a->pods, key.p,
-        json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
-                  several ? json_string(SEVERAL_CARDS) : json_incref(asks), "asks",
-                  asks));
-}
-
 static void read_pod(struct assess *a, json_t *o)
 {
     const struct request_rules rules = {.unit_mib = a->unit_mib};
@@ -351,11 +334,21 @@ static void read_pod(struct assess *a, json_t *o)
         request_of_limits(&limits, &rules, &today);
     if (pod_is_terminal(&pod) || ledger_pod_find(a->ledger, pod.meta.uid))
         return;
-    if (!pod.node.n) {
-        if (hami.certain)
-            add_pending(a, &pod, &hami);
-        return;
+    if (!pod.node.n && hami.certain) { /* a row for it */
+        cleanup_buf struct buf key = {0};
+        bool rejected;
+        json_t *asks = ask(&hami, 0, 0, &rejected);
+        bool several = !rejected && hami.cards > 1;
+        bool no = rejected || hami.alone || several;
+        buf_printf(&key, "%.*s/%.*s", SHOW_POD(&pod.meta));
+        json_object_set_new(
+            a->pods, key.p,
+            json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
+                      several ? json_string(SEVERAL_CARDS) : json_incref(asks), "asks",
+                      asks));
     }
+    if (!pod.node.n)
+        return;
     if (today.kind == REQUEST_NONE)
         ledger_nongpu_seen(a->ledger, pod.meta.uid, pod.node, &pod.requests, 1);
     while (i < a->n_hosts && !span_eq(a->hosts[i].ledger->name, pod.node))
@@ -367,43 +360,6 @@ static void read_pod(struct assess *a, json_t *o)
 
 /* -- the cards that they need -- */
 
-/* Places the pod on the node with the fullest card in use that takes it, else on one with an empty
- * card. False: there is none. */
-static bool place(struct assess *a, const struct holder *p)
-{
-    const struct request *r = p->pod->request;
-    const struct ledger_node *best = NULL;
-    struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
-    struct resources wants = ledger_pod_requests(p->pod);
-    struct select_view view;
-    int64_t least = INT64_MAX;
-    uint64_t cards = 0, chosen;
-    for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
-        const struct ledger_node *to = h->ledger;
-        if (select_fit(to, r) != FIT_YES ||
-            (h != p->host && (p->tied || p->why || !span_eq(h->model, p->host->model))))
-            continue;
-        struct resources taken = ledger_node_requested(to);
-        select_view(&view, to, NULL, SELECT_AS_IS);
-        if (select_cards(&view, r, SELECT_ALL_CARDS, &chosen) != FIT_YES ||
-            !ledger_requests_fit(to, &taken, &wants))
-            continue;
-        const struct card *c = &to->cards[__builtin_ctzll(chosen)];
-        int64_t key = c->free_mib + (c->pods ? 0 : MIB_MAX);
-        if (key >= least || (h != p->host && !defrag_rules_allow(p->pod, to, true)))
-            continue;
-        least = key;
-        best = to;
-        cards = chosen;
-    }
-    for (uint32_t i = 0; cards; cards &= cards - 1)
-        shares[i++] = (struct ledger_share){
-            .card = best->cards[__builtin_ctzll(cards)].index, .mib = r->mib_per_card};
-    if (best)
-        ledger_pod_place(a->ledger, p->pod, best->name, shares, r->cards);
-    return best;
-}
-
 /* Those that cannot share or move come first, and then the largest. */
 static int compare(const void *x, const void *y)
 {
@@ -413,10 +369,18 @@ static int compare(const void *x, const void *y)
                ?: quantity_compare(q->need, p->need);
 }
 
+/* Places each pod on the node with the fullest card in use that takes it, else on one with an empty
+ * card. */
 static void place_all(struct assess *a)
 {
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);
     for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
+        const struct request *r = p->pod->request;
+        const struct ledger_node *best = NULL;
+        struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
+        struct resources wants = ledger_pod_requests(p->pod);
+        int64_t least = INT64_MAX;
+        uint64_t cards = 0, chosen;
         cleanup_buf struct buf key = {0};
         buf_printf(&key, "%.*s/%.*s", SHOW_POD(p->pod));
         json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*,s:o*}", "node",
@@ -429,8 +393,34 @@ static void place_all(struct assess *a)
                                 "reason", p->why ?: p->tied ?: json_string_value(p->asks),
                                 "asks", p->asks);
         json_object_set_new(a->pods, key.p, row);
-        if (!place(a, p) && p->host->ledger->largest_mib)
-            count(a, p->host, "cardsNeeded", p->pod->request->cards);
+        for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
+            const struct ledger_node *to = h->ledger;
+            if (select_fit(to, r) != FIT_YES ||
+                (h != p->host &&
+                 (p->tied || p->why || !span_eq(h->model, p->host->model))))
+                continue;
+            struct resources taken = ledger_node_requested(to);
+            struct select_view view;
+            select_view(&view, to, NULL, SELECT_AS_IS);
+            if (select_cards(&view, r, SELECT_ALL_CARDS, &chosen) != FIT_YES ||
+                !ledger_requests_fit(to, &taken, &wants))
+                continue;
+            const struct card *c = &to->cards[__builtin_ctzll(chosen)];
+            int64_t order = c->free_mib + (c->pods ? 0 : MIB_MAX);
+            if (order >= least || (h != p->host && !defrag_rules_allow(p->pod, to, true)))
+                continue;
+            least = order;
+            best = to;
+            cards = chosen;
+        }
+        for (uint32_t i = 0; cards; cards &= cards - 1)
+            shares[i++] =
+                (struct ledger_share){.card = best->cards[__builtin_ctzll(cards)].index,
+                                      .mib = r->mib_per_card};
+        if (best)
+            ledger_pod_place(a->ledger, p->pod, best->name, shares, r->cards);
+        else if (p->host->ledger->largest_mib)
+            count(a, p->host, "cardsNeeded", r->cards);
     }
     for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
         int64_t held = h->alone + (int64_t)json_object_size(h->shared);
@@ -531,48 +521,35 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
 
 /* -- the command -- */
 
-static int ask_prometheus(json_t *documents, const struct cli_config *c, struct err *err)
-{
-    cleanup_buf struct buf path = {0};
-    struct session s = {.config = c,
-                        .client = kube_client_at(c->prometheus, NULL, NULL, err)};
-    buf_adds(&path, "/api/v1/query?query=");
-    list_watch_escape(&path, SPAN(QUERY));
-    json_t *answer = s.client ? session_get(&s, path.p, err) : NULL;
-    kube_client_free(s.client);
-    return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;
-}
-
-static int read_files(json_t *documents, const struct cli_config *c, struct err *err)
-{
-    json_error_t why;
-    for (size_t i = 0; i < c->from.n; i++)
-        if (json_array_append_new(documents, json_load_file(c->from.items[i], 0, &why)))
-            return err_set(err, ERR_INVALID, "%s: %s", c->from.items[i], why.text);
-    return 0;
-}
-
-static int read_cluster(json_t *documents, struct session *s, struct err *err)
+int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
 {
     static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
                                         "/apis/core.run-linux.com/v1/scvs"};
-    if (session_connect(s, err))
+    const struct cli_config *c = s->config;
+    json_auto_t *documents = json_array();
+    json_error_t why;
+    for (size_t i = 0; i < c->from.n; i++)
+        if (json_array_append_new(documents,
+                                  json_load_file(c->from.items[i], JSON_ALLOW_NUL, &why)))
+            return err_set(err, ERR_INVALID, "%s: %s", c->from.items[i], why.text);
+    if (!c->from.n && session_connect(s, err))
         return -1;
-    json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+    if (!c->from.n)
+        json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
+    for (size_t i = 0; !c->from.n && i < ARRAY_LEN(lists); i++)
         if (json_array_append_new(documents, session_list(s, lists[i], err)) &&
             (i < 2 || (err->code != ERR_NOT_FOUND && err->code != ERR_FORBIDDEN)))
             return -1; /* without scv-agent, there are no Scvs */
-    return 0;
-}
-
-int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
-{
-    const struct cli_config *c = s->config;
-    json_auto_t *documents = json_array();
-    return (c->from.n ? read_files(documents, c, err)
-                      : read_cluster(documents, s, err)) ||
-                   (c->prometheus && ask_prometheus(documents, c, err))
-               ? -1
-               : assess_write(out, documents, c, colors, err);
+    if (c->prometheus) {
+        cleanup_buf struct buf path = {0};
+        struct session of = {.config = c,
+                             .client = kube_client_at(c->prometheus, NULL, NULL, err)};
+        buf_adds(&path, "/api/v1/query?query=");
+        list_watch_escape(&path, SPAN(QUERY));
+        json_t *answer = of.client ? session_get(&of, path.p, err) : NULL;
+        kube_client_free(of.client);
+        if (json_array_append_new(documents, answer))
+            return err_wrap(err, "--prometheus");
+    }
+    return assess_write(out, documents, c, colors, err);
 }

@@ -21,7 +21,7 @@ struct check {
     const struct cluster_state *cs;
     const struct ledger_node *node; /* NULL: the line names no node */
     size_t n;
-    int64_t unit;
+    int64_t unit; /* of check_extender */
 };
 
 /* Appends a line; a note is not counted. */
@@ -49,24 +49,6 @@ static void differ(void *ctx, const struct disagreement *d)
     disagreement_write(&text, c->node, d);
     if (text.n)
         differs(c, "%s", text.p);
-}
-
-/* An autoscaler judges the next node of the group by the cards that it names. */
-static void check_named(struct check *c)
-{
-    const struct cluster_state_node *object =
-        cluster_state_find(c->cs, CORE_NODES, c->node->name);
-    const struct ledger_node *node = c->node;
-    if (object && object->named_invalid)
-        differs(c, KEY_CARDS " is not of the form 4x16384MiB, or label and annotation "
-                             "differ");
-    if (object && object->named.n && node->source == SOURCE_SCV && node->n_cards &&
-        !ledger_matches_template(&object->named, node))
-        differs(c,
-                KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
-                          " cards, GPU%" PRId32 " with %" PRId64 " MiB",
-                object->named.n, object->named.mib, node->n_cards, node->cards[0].index,
-                node->cards[0].total_mib);
 }
 
 static bool names_card(const struct ledger_pod *pod, struct span uuid)
@@ -100,44 +82,49 @@ static void check_allocation(struct check *c, const struct scv_held *held)
                     SPAN_ARG(held->container), SHOW_POD(pod), SPAN_ARG(held->uuids[k]));
 }
 
-static void check_node(struct check *c, struct arena *a)
-{
-    const struct cluster_state_scv *scv =
-        cluster_state_find(c->cs, CORE_SCVS, c->node->name);
-    const struct ledger *l = cluster_state_ledger(c->cs);
-    cleanup_buf struct buf why = {0}, heartbeat = {0};
-    const struct ledger_pod **pods;
-    size_t n = view_sort_pods(c->node->pods, a, &pods);
-    reason_add_unusable(&why, c->node);
-    cluster_state_note_heartbeat(&heartbeat, c->cs, c->node);
-    if (heartbeat.n)
-        note(c, "%s", heartbeat.p);
-    if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
-        differs(c, "%s", why.p);
-    diagnosis_node(l, c->node, differ, c);
-    check_named(c);
-    for (size_t i = 0; i < n; i++)
-        diagnosis_pod(l, pods[i], differ, c);
-    for (size_t i = 0; scv && i < scv->scv.n_held; i++)
-        check_allocation(c, &scv->scv.held[i]);
-}
-
 size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct span node)
 {
     const struct ledger *l = cluster_state_ledger(cs);
-    struct check c = {.out = out, .cs = cs, .unit = ledger_settings(l)->unit_mib};
+    struct check c = {.out = out, .cs = cs};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
     const struct cluster_state_pod **pods;
     size_t n = show_nodes(l, node, &a, &nodes),
            n_pods = cluster_state_pods(cs, &a, &pods);
     for (size_t i = 0; i < n; i++) {
-        c.node = nodes[i];
-        check_node(&c, &a);
+        const struct ledger_node *on = c.node = nodes[i];
+        const struct scv *scv = cluster_state_find(cs, CORE_SCVS, on->name);
+        const struct cluster_state_node *object =
+            cluster_state_find(cs, CORE_NODES, on->name);
+        cleanup_buf struct buf why = {0}, heartbeat = {0};
+        const struct ledger_pod **here;
+        size_t n_here = view_sort_pods(on->pods, &a, &here);
+        reason_add_unusable(&why, on);
+        cluster_state_note_heartbeat(&heartbeat, cs, on);
+        if (heartbeat.n)
+            note(&c, "%s", heartbeat.p);
+        if (why.n && on->state != NODE_NO_GPU && on->state != NODE_UNKNOWN)
+            differs(&c, "%s", why.p);
+        diagnosis_node(l, on, differ, &c);
+        /* An autoscaler judges the next node of the group by the cards that it names. */
+        if (object && object->named_invalid)
+            differs(&c, KEY_CARDS " is not of the form 4x16384MiB, or label and "
+                                  "annotation differ");
+        if (object && object->named.n && on->source == SOURCE_SCV && on->n_cards &&
+            !ledger_matches_template(&object->named, on))
+            differs(&c,
+                    KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
+                              " cards, GPU%" PRId32 " with %" PRId64 " MiB",
+                    object->named.n, object->named.mib, on->n_cards, on->cards[0].index,
+                    on->cards[0].total_mib);
+        for (size_t k = 0; k < n_here; k++)
+            diagnosis_pod(l, here[k], differ, &c);
+        for (size_t k = 0; scv && k < scv->n_held; k++)
+            check_allocation(&c, &scv->held[k]);
     }
     c.node = NULL;
     for (size_t i = 0; i < n_pods; i++)
-        if (pods[i]->invalid && !pods[i]->finished &&
+        if (pods[i]->reason.n && !pods[i]->finished &&
             (!node.n || span_eq(node, pods[i]->node)))
             differs(&c, "pod %.*s/%.*s: %.*s", SHOW_POD(pods[i]),
                     SPAN_ARG(pods[i]->reason));
@@ -176,52 +163,13 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
     return *theirs / c->unit == mib / c->unit;
 }
 
-static void compare_pods(struct check *c, const struct card *card, const json_t *dev,
-                         const struct ledger_pod **pods, size_t n)
-{
-    const json_t *theirs = json_object_get(dev, "pods"), *item;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        bool here = ledger_pod_mib(pods[i], card) >= 0;
-        if (here && !find_by_name(theirs, pods[i]->ns, pods[i]->name))
-            differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
-                    card->index, SHOW_POD(pods[i]));
-    }
-    json_array_foreach(theirs, i, item)
-    {
-        struct span ns = jpath_text(item, "namespace"), name = jpath_text(item, "name");
-        const struct ledger_pod *pod = show_find_pod(c->node->pods, ns, name);
-        if (!pod || ledger_pod_mib(pod, card) < 0)
-            differs(c,
-                    "GPU%" PRId32
-                    ": the extender counts pod %.*s/%.*s, which is not on this card",
-                    card->index, SPAN_ARG(ns), SPAN_ARG(name));
-    }
-}
-
-static void compare_card(struct check *c, const struct card *card, const json_t *dev)
-{
-    const char *health = json_string_value(json_object_get(dev, "health"));
-    int64_t theirs;
-    if (!same_amount(c, dev, "totalMiB", "totalGPU", card->total_mib, &theirs))
-        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " for the extender",
-                card->index, card->total_mib, theirs);
-    if (!same_amount(c, dev, "promisedMiB", "usedGPU", card->promised_mib, &theirs))
-        differs(c,
-                "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
-                " for the extender",
-                card->index, card->promised_mib, theirs);
-    if (health && strcmp(health, view_health(card->state)) != 0)
-        differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
-                view_health(card->state), health);
-}
-
 static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
 {
     const struct ledger_pod **pods;
     size_t n = view_sort_pods(c->node->pods, a, &pods), k;
     const json_t *devs = json_object_get(theirs, "devs");
     const char *reason = json_string_value(json_object_get(theirs, "reason"));
+    int64_t mib;
     cleanup_buf struct buf why = {0};
     reason_add_unusable(&why, c->node);
     if (reason && !why.n) /* the extender has watched heartbeats for longer */
@@ -238,8 +186,36 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
             differs(c, "the extender does not list GPU%" PRId32, card->index);
             continue;
         }
-        compare_card(c, card, dev);
-        compare_pods(c, card, dev, pods, n);
+        const char *health = json_string_value(json_object_get(dev, "health"));
+        if (!same_amount(c, dev, "totalMiB", "totalGPU", card->total_mib, &mib))
+            differs(
+                c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " for the extender",
+                card->index, card->total_mib, mib);
+        if (!same_amount(c, dev, "promisedMiB", "usedGPU", card->promised_mib, &mib))
+            differs(c,
+                    "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
+                    " for the extender",
+                    card->index, card->promised_mib, mib);
+        if (health && strcmp(health, view_health(card->state)) != 0)
+            differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
+                    view_health(card->state), health);
+        const json_t *theirs_here = json_object_get(dev, "pods");
+        for (k = 0; k < n; k++)
+            if (ledger_pod_mib(pods[k], card) >= 0 &&
+                !find_by_name(theirs_here, pods[k]->ns, pods[k]->name))
+                differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
+                        card->index, SHOW_POD(pods[k]));
+        json_array_foreach(theirs_here, k, item)
+        {
+            struct span ns = jpath_text(item, "namespace"),
+                        name = jpath_text(item, "name");
+            const struct ledger_pod *pod = show_find_pod(c->node->pods, ns, name);
+            if (!pod || ledger_pod_mib(pod, card) < 0)
+                differs(c,
+                        "GPU%" PRId32
+                        ": the extender counts pod %.*s/%.*s, which is not on this card",
+                        card->index, SPAN_ARG(ns), SPAN_ARG(name));
+        }
     }
     if (json_array_size(devs) > c->node->n_cards)
         differs(c, "the extender lists %zu cards instead of %" PRIu32,
@@ -317,9 +293,7 @@ enum writer { WRITER_NONE, WRITER_AGENT, WRITER_NODE, WRITER_MAYBE };
  * if the command of the image or of a shell, or a file of options, says so. */
 static enum writer writer_of(const json_t *pod)
 {
-    const json_t *meta = json_object_get(pod, "metadata"),
-                 *spec = json_object_get(pod, "spec"), *word,
-                 *run = json_array_get(json_object_get(spec, "containers"), 0);
+    const json_t *run = jpath(pod, "spec.containers.0"), *word;
     struct span phase = jpath_text(pod, "status.phase");
     struct span component = jpath_text(pod, "metadata.labels.component");
     json_auto_t *words = json_array();
@@ -331,7 +305,7 @@ static enum writer writer_of(const json_t *pod)
         program = span_cut(&path, '/');
     bool known = span_eq(program, SPAN("gpushare-node")), given = false;
     enum writer with = known ? WRITER_NODE : WRITER_MAYBE, writer = with;
-    if (json_object_get(meta, "deletionTimestamp") || span_eq(phase, SPAN("Failed")) ||
+    if (jpath(pod, "metadata.deletionTimestamp") || span_eq(phase, SPAN("Failed")) ||
         span_eq(phase, SPAN("Succeeded")))
         return WRITER_NONE;
     if (!known && span_eq(component, SPAN("scv-agent")))

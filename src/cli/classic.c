@@ -54,22 +54,6 @@ static int64_t row_on(const struct row *row, int64_t card)
     return units;
 }
 
-static void read_row(struct arena *a, const struct cluster_state_pod *pod,
-                     struct row *row)
-{
-    const struct pod only = {.allocation = pod->allocation};
-    struct promise promise;
-    *row = (struct row){.pod = pod, .split = promise_of(&only, a, &promise)};
-    row->n = row->split ? promise.n : 1;
-    row->shares = arena_alloc(a, row->n * sizeof *row->shares);
-    row->shares[0] = (struct go_share){PENDING, pod->go_units};
-    if (!row->split && !span_i64(pod->idx, &row->shares[0].card))
-        row->shares[0].card = PENDING;
-    for (size_t i = 0; row->split && i < row->n; i++)
-        row->shares[i] =
-            (struct go_share){promise.shares[i].card, promise.shares[i].units};
-}
-
 /* The first card of a pod; rows without a card come last. */
 static uint64_t first_card(const struct row *row)
 {
@@ -98,13 +82,28 @@ static bool collect(struct cluster *c, const struct cluster_state *cs, struct sp
     const struct cluster_state_pod **pods;
     size_t n = cluster_state_nodes(cs, &c->arena, &nodes), n_rows = 0,
            n_pods = cluster_state_pods(cs, &c->arena, &pods);
-    struct row *rows = arena_alloc(&c->arena, n_pods * sizeof *rows), *row = rows;
+    struct row *rows = arena_alloc(&c->arena, n_pods * sizeof *rows), *row;
     bool found = !name.n;
     c->unit = "";
     c->nodes = arena_alloc(&c->arena, n * sizeof *c->nodes);
-    for (size_t i = 0; i < n_pods; i++)
-        if (!pods[i]->finished && pods[i]->go_units > 0)
-            read_row(&c->arena, pods[i], &rows[n_rows++]);
+    for (size_t i = 0; i < n_pods; i++) {
+        const struct pod only = {.allocation = pods[i]->allocation};
+        struct promise promise;
+        if (pods[i]->finished || pods[i]->go_units <= 0)
+            continue;
+        row = &rows[n_rows++];
+        *row =
+            (struct row){.pod = pods[i], .split = promise_of(&only, &c->arena, &promise)};
+        row->n = row->split ? promise.n : 1;
+        row->shares = arena_alloc(&c->arena, row->n * sizeof *row->shares);
+        row->shares[0] = (struct go_share){PENDING, pods[i]->go_units};
+        if (!row->split && !span_i64(pods[i]->idx, &row->shares[0].card))
+            row->shares[0].card = PENDING;
+        for (size_t k = 0; row->split && k < row->n; k++)
+            row->shares[k] =
+                (struct go_share){promise.shares[k].card, promise.shares[k].units};
+    }
+    row = rows;
     if (n_rows)
         qsort(rows, n_rows, sizeof *rows, compare_rows);
     for (size_t i = 0; i < n; i++) {
@@ -172,93 +171,91 @@ static bool card_use(const struct go_node *node, int64_t card, int64_t *used)
     return any;
 }
 
-static int64_t add_summary(struct buf *out, const struct cluster *c,
-                           const struct go_node *node)
-{
-    int64_t per_card = node->count ? node->total / node->count : 0, all = 0, used;
-    buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(node->object->name),
-               SPAN_ARG(address_of(node)));
-    for (int64_t i = 0; i < c->max_count; i++) {
-        bool has = card_use(node, i, &used);
-        buf_printf(out, "%lld/%lld\t", (long long)used, (long long)(has ? per_card : 0));
-        all += used;
-    }
-    if (!c->max_count)
-        buf_addc(out, '\t');
-    if (c->pending && card_use(node, PENDING, &used)) {
-        buf_add_i64(out, used);
-        all += used;
-    }
-    buf_printf(out, "%s%lld/%lld\n", c->pending ? "\t" : "", (long long)all,
-               (long long)node->total);
-    return all;
-}
-
 static void write_summary(struct buf *out, const struct cluster *c)
 {
-    int64_t used = 0, total = 0;
+    int64_t all_used = 0, total = 0;
     size_t rule = 0;
     buf_adds(out, "NAME\tIPADDRESS\t");
     for (int64_t i = 0; i < c->max_count; i++)
         buf_printf(out, "GPU%lld(Allocated/Total)\t", (long long)i);
     buf_printf(out, "%sGPU Memory(%s)\n", c->pending ? "PENDING(Allocated)\t" : "",
                c->unit);
-    for (size_t i = 0; i < c->n; i++) {
+    for (const struct go_node *node = c->nodes; node < c->nodes + c->n; node++) {
+        int64_t per_card = node->count ? node->total / node->count : 0, all = 0, used;
         size_t before = out->n;
-        used += add_summary(out, c, &c->nodes[i]);
-        total += c->nodes[i].total;
+        buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(node->object->name),
+                   SPAN_ARG(address_of(node)));
+        for (int64_t i = 0; i < c->max_count; i++) {
+            bool has = card_use(node, i, &used);
+            buf_printf(out, "%lld/%lld\t", (long long)used,
+                       (long long)(has ? per_card : 0));
+            all += used;
+        }
+        if (!c->max_count)
+            buf_addc(out, '\t');
+        if (c->pending && card_use(node, PENDING, &used)) {
+            buf_add_i64(out, used);
+            all += used;
+        }
+        buf_printf(out, "%s%lld/%lld\n", c->pending ? "\t" : "", (long long)all,
+                   (long long)node->total);
+        all_used += all;
+        total += node->total;
         rule = rule ? rule : out->n - before + 20;
     }
     add_rule(out, rule);
-    add_total(out, '\n', used, total);
-}
-
-static int64_t add_details(struct buf *out, const struct go_node *node, size_t *rule)
-{
-    int64_t used = 0;
-    buf_printf(out, "\nNAME:\t%.*s\nIPADDRESS:\t%.*s\n\nNAME\tNAMESPACE\t",
-               SPAN_ARG(node->object->name), SPAN_ARG(address_of(node)));
-    for (int64_t i = 0; i < node->count; i++)
-        buf_printf(out, "GPU%lld(Allocated)\t", (long long)i);
-    buf_adds(out, node->pending ? "Pending(Allocated)\t\n" : "\n");
-    size_t before = out->n;
-    ARRAY_EACH_ITEM(const struct row, row, node->rows, node->n)
-    {
-        buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(row->pod->name), SPAN_ARG(row->pod->ns));
-        for (int64_t k = 0; k < node->count; k++)
-            buf_printf(out, "%lld\t", (long long)row_on(row, k));
-        if (node->pending)
-            buf_printf(out, "%lld\t",
-                       (long long)row_on(row, row->split ? node->count : PENDING));
-        buf_addc(out, '\n');
-        for (size_t k = 0; k < row->n; k++)
-            used += row->shares[k].units;
-    }
-    *rule = *rule ? *rule : out->n - before + 10;
-    buf_printf(out, "Allocated :\t%lld (%lld%%)\t\nTotal :\t%lld \t\n", (long long)used,
-               percent(used, node->total), (long long)node->total);
-    add_rule(out, *rule);
-    return used;
+    add_total(out, '\n', all_used, total);
 }
 
 static void write_details(struct buf *out, const struct cluster *c)
 {
-    int64_t used = 0, total = 0;
+    int64_t all_used = 0, total = 0;
     size_t rule = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        used += add_details(out, &c->nodes[i], &rule);
-        total += c->nodes[i].total;
+    for (const struct go_node *node = c->nodes; node < c->nodes + c->n; node++) {
+        int64_t used = 0;
+        buf_printf(out, "\nNAME:\t%.*s\nIPADDRESS:\t%.*s\n\nNAME\tNAMESPACE\t",
+                   SPAN_ARG(node->object->name), SPAN_ARG(address_of(node)));
+        for (int64_t i = 0; i < node->count; i++)
+            buf_printf(out, "GPU%lld(Allocated)\t", (long long)i);
+        buf_adds(out, node->pending ? "Pending(Allocated)\t\n" : "\n");
+        size_t before = out->n;
+        ARRAY_EACH_ITEM(const struct row, row, node->rows, node->n)
+        {
+            buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(row->pod->name),
+                       SPAN_ARG(row->pod->ns));
+            for (int64_t k = 0; k < node->count; k++)
+                buf_printf(out, "%lld\t", (long long)row_on(row, k));
+            if (node->pending)
+                buf_printf(out, "%lld\t",
+                           (long long)row_on(row, row->split ? node->count : PENDING));
+            buf_addc(out, '\n');
+            for (size_t k = 0; k < row->n; k++)
+                used += row->shares[k].units;
+        }
+        rule = rule ? rule : out->n - before + 10;
+        buf_printf(out, "Allocated :\t%lld (%lld%%)\t\nTotal :\t%lld \t\n",
+                   (long long)used, percent(used, node->total), (long long)node->total);
+        add_rule(out, rule);
+        all_used += used;
+        total += node->total;
     }
     buf_adds(out, "\n\n");
-    add_total(out, '\t', used, total);
+    add_total(out, '\t', all_used, total);
 }
 
-/* Aligns the columns, which tabs separate. */
-static void align(struct span text, struct buf *out)
+bool classic_write(struct buf *out, const struct cluster_state *cs, struct span node,
+                   bool details)
 {
+    cleanup_buf struct buf text = {0};
     cleanup_table struct table t = {0};
-    while (text.n) {
-        struct span line = span_cut(&text, '\n');
+    struct cluster c = {0};
+    bool found = collect(&c, cs, node);
+    if (!found)
+        buf_printf(out, "Failed due to nodes \"%.*s\" not found", SPAN_ARG(node));
+    else
+        (details ? write_details : write_summary)(&text, &c);
+    for (struct span rest = buf_span(&text); rest.n;) { /* tabs separate the columns */
+        struct span line = span_cut(&rest, '\n');
         bool more = true;
         while (more) {
             more = memchr(line.p, '\t', line.n) != NULL;
@@ -267,19 +264,6 @@ static void align(struct span text, struct buf *out)
         table_end(&t);
     }
     table_write(&t, out);
-}
-
-bool classic_write(struct buf *out, const struct cluster_state *cs, struct span node,
-                   bool details)
-{
-    cleanup_buf struct buf text = {0};
-    struct cluster c = {0};
-    bool found = collect(&c, cs, node);
-    if (!found)
-        buf_printf(out, "Failed due to nodes \"%.*s\" not found", SPAN_ARG(node));
-    else
-        (details ? write_details : write_summary)(&text, &c);
-    align(buf_span(&text), out);
     arena_fini(&c.arena);
     return found;
 }

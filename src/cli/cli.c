@@ -15,6 +15,7 @@
 #include "cli/classic.h"
 #include "cli/defrag.h"
 #include "cli/explain.h"
+#include "cli/kubectl.h"
 #include "cli/serve.h"
 #include "wire/entry.h"
 #include "wire/yaml.h"
@@ -48,22 +49,6 @@ static const struct opt *option_with_value(const char *word)
     return NULL;
 }
 
-/* Commands, or names of the cluster, that can follow the arguments so far. */
-static void add_arguments(struct buf *all, const struct cli_config *c, struct span prefix,
-                          cli_names_fn names)
-{
-    const char *first = c->args.n ? c->args.items[0] : "";
-    bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
-    if (c->args.n == 0) {
-        buf_adds(all, "explain\ndefrag\nassess\nusage\n");
-        names(c, false, prefix, all);
-    } else if (c->args.n == 1 && of_pod) {
-        buf_adds(all, "pod\n");
-    } else if (c->args.n == 2 && of_pod) {
-        names(c, true, prefix, all);
-    }
-}
-
 void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names_fn names,
                         struct buf *out)
 {
@@ -86,7 +71,16 @@ void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names
         buf_adds(&all, "--config\n--help\n--version\n");
     } else if (null && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv, env,
                                 yaml_read_options, null, NULL) == OPT_RUN) {
-        add_arguments(&all, &config, span_of(last), names);
+        /* Commands, or names of the cluster, that can follow the arguments so far. */
+        const size_t n = config.args.n;
+        const char *first = n ? config.args.items[0] : "";
+        bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
+        if (n == 0)
+            buf_adds(&all, "explain\ndefrag\nassess\nusage\n");
+        if (n == 1 && of_pod)
+            buf_adds(&all, "pod\n");
+        if (n == 0 || (n == 2 && of_pod))
+            names(&config, n == 2, span_of(last), &all);
     }
     if (null)
         fclose(null);
@@ -119,14 +113,6 @@ static int load(struct cli_run *r, struct err *err)
 }
 
 enum { EXIT_NO_PLAN = 2, EXIT_DIFFERENCES = 2 };
-
-static int cli_check(struct cli_run *r, struct err *err)
-{
-    if (load(r, err))
-        return -1;
-    int found = check_run(&r->out, &r->session, r->node, err);
-    return found < 0 || entry_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
-}
 
 /* explain */
 
@@ -174,47 +160,14 @@ static bool cli_has_shape(const struct cli_config *c)
     return c->cards || c->memory || c->model;
 }
 
-static int plan_moves(struct cli_run *r, json_t *rules, struct defrag_plan_goal *goal,
-                      struct err *err)
+static int cli_defrag(struct cli_run *r, struct err *err)
 {
     enum { MIB = 1 << 20 };
     const struct cli_config *c = r->session.config;
-    const struct cluster_state *cs = r->session.state;
     cleanup_arena struct arena a = {0};
     struct defrag_plan_result plan;
-    if (goal->name.n && !goal->ns.n &&
-        !(goal->ns = span_of(session_namespace(&r->session, err))).n)
-        return -1;
-    if (!goal->name.n) {
-        int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
-        int64_t cards = c->cards ? c->cards : 1, mib = (c->memory + MIB - 1) / MIB;
-        goal->shape = (struct request){.kind = mib ? REQUEST_MEMORY : REQUEST_CARDS,
-                                       .cards = (uint32_t)cards,
-                                       .units = (mib + unit - 1) / unit * cards,
-                                       .mib_per_card = mib,
-                                       .by_label = mib % unit != 0,
-                                       .models = span_of(c->model)};
-    }
-    goal->node_is_cordoned = goal->node.n > 0;
-    if (defrag_apply_load(&r->session, rules, err) ||
-        defrag_plan_compute(cs, rules, goal, &a, &plan, err))
-        return -1;
-    defrag_plan_write(&r->out, cs, rules, &plan, c->format, cli_has_colors(c));
-    if (c->format != SHOW_JSON && plan.plan.n && !c->apply)
-        buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
-    if (entry_print(&r->out, err))
-        return -1;
-    if (!plan.found)
-        return EXIT_NO_PLAN;
-    return c->apply && plan.plan.n
-               ? defrag_apply_run(&r->session, rules, goal, &plan, err)
-               : 0;
-}
-
-static int cli_defrag(struct cli_run *r, struct err *err)
-{
-    const struct cli_config *c = r->session.config;
-    struct defrag_plan_goal goal = {.node = span_of(c->node)};
+    struct defrag_plan_goal goal = {.node = span_of(c->node),
+                                    .node_is_cordoned = c->node && *c->node};
     bool pod = c->args.n > 1;
     if (pod ? cli_has_shape(c) || !read_pod_name(r, &goal.ns, &goal.name)
             : !c->cards && !c->memory)
@@ -224,10 +177,38 @@ static int cli_defrag(struct cli_run *r, struct err *err)
             "with --cards, --memory or both");
     if (c->apply && c->format == SHOW_JSON)
         return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
-    if (load(r, err))
+    if (load(r, err) || (pod && !goal.ns.n &&
+                         !(goal.ns = span_of(session_namespace(&r->session, err))).n))
         return -1;
+    const struct cluster_state *cs = r->session.state;
+    if (!pod) {
+        int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
+        int64_t cards = c->cards ?: 1, mib = (c->memory + MIB - 1) / MIB;
+        goal.shape = (struct request){.kind = mib ? REQUEST_MEMORY : REQUEST_CARDS,
+                                      .cards = (uint32_t)cards,
+                                      .units = (mib + unit - 1) / unit * cards,
+                                      .mib_per_card = mib,
+                                      .by_label = mib % unit != 0,
+                                      .models = span_of(c->model)};
+    }
     json_auto_t *rules = json_object();
-    return plan_moves(r, rules, &goal, err);
+    json_t *pods = session_list(&r->session, "/api/v1/pods", err);
+    const bool listed = pods;
+    defrag_rules_add_pods(rules, cluster_state_ledger(cs),
+                          json_object_get(pods, "items"));
+    json_decref(pods); /* a plan is executed for long */
+    if (!listed || defrag_plan_compute(cs, rules, &goal, &a, &plan, err))
+        return -1;
+    defrag_plan_write(&r->out, cs, rules, &plan, c->format, cli_has_colors(c));
+    if (c->format != SHOW_JSON && plan.plan.n && !c->apply)
+        buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
+    if (entry_print(&r->out, err))
+        return -1;
+    if (!plan.found)
+        return EXIT_NO_PLAN;
+    return c->apply && plan.plan.n
+               ? defrag_apply_run(&r->session, rules, &goal, &plan, err)
+               : 0;
 }
 
 enum {
@@ -283,7 +264,8 @@ static int watch(struct cli_run *r, struct err *err)
             changed |= session_check_current(s, err);
             if (changed < 0)
                 return -1;
-            terminal &= !s->kubectl_spoke;
+            if (s->kubectl && kubectl_spoke(s->kubectl))
+                terminal = false; /* what it wrote must stay readable */
         } while (at < rendered_ms + REDRAW_MS ||
                  (!changed && cluster_state_generation(s->state) == seen &&
                   !(terminal && at >= rendered_ms + AGES_MS)));
@@ -394,7 +376,12 @@ static int command(void *ctx, struct err *err)
     if (c->classic && (c->format != SHOW_TABLE || c->topology))
         return err_set(err, ERR_INVALID,
                        "--classic cannot be combined with --output or --topology");
-    return c->check ? cli_check(r, err) : show(r, err);
+    if (!c->check)
+        return show(r, err);
+    if (load(r, err))
+        return -1;
+    int found = check_run(&r->out, &r->session, r->node, err);
+    return found < 0 || entry_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
 }
 
 int cli_main(int argc, char **argv)

@@ -152,9 +152,9 @@ static const struct opt table[] = {
         "Age of a heartbeat that makes a node unusable; as set for the extender. 0s "
         "disables."),
     OPT_CHOICE(
-        "scv-clock", scv_clock, "min|exact", "min",
+        "scv-clock", clock_exact, "min|exact", "min",
         "Meaning of label scv/clock, minimum or exact MHz; as set for the extender."),
-    OPT_CHOICE("scv-number", scv_number, "whole|share", "whole",
+    OPT_CHOICE("scv-number", number_shares, "whole|share", "whole",
                "What scv/number without scv/memory reserves on a card; as set for the "
                "extender."),
     OPT_CHOICE("color", color, "auto|always|never", "auto",

@@ -9,8 +9,6 @@
 
 enum show_format { SHOW_TABLE, SHOW_WIDE, SHOW_JSON };
 enum cli_color { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
-enum cli_clock { CLI_CLOCK_MIN, CLI_CLOCK_EXACT };
-enum cli_number { CLI_NUMBER_WHOLE, CLI_NUMBER_SHARE };
 
 struct cli_config {
     char *kubeconfig, *context, *ns, *extender, *extender_token, *extender_ca;
@@ -19,8 +17,7 @@ struct cli_config {
     int64_t external_tolerance_mib;
     int64_t timeout_ms, node_grace_ms;
     bool require_scv;
-    enum cli_clock scv_clock;
-    enum cli_number scv_number;
+    int clock_exact, number_shares; /* choices: 1 is exact, and share */
     bool classic, details, topology, watch, check, serve;
     /* defrag */
     char *node, *model;

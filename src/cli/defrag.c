@@ -318,27 +318,6 @@ static char *place_text(const struct ledger_node *node, uint64_t cards)
     return buf_take(&out);
 }
 
-static void add_rows(struct buf *out, const struct defrag_plan *d, int64_t unit,
-                     bool colors)
-{
-    cleanup_table struct table t = {.colors = colors};
-    table_header(&t, "MOVE\tPOD\tREQUEST\tFROM\tTO");
-    for (size_t i = 0; i < d->n; i++) {
-        const struct defrag_move *m = &d->moves[i];
-        cleanup_buf struct buf request = {0};
-        cleanup_free char *from = place_text(d->node, cards_of(d->node, m->pod));
-        cleanup_free char *to = place_text(m->to, m->cards);
-        request_write(&request, m->pod->request, unit);
-        table_cell(&t, PLAIN, "%zu", i + 1);
-        table_cell(&t, PLAIN, "%.*s/%.*s", SHOW_POD(m->pod));
-        table_span(&t, PLAIN, buf_span(&request));
-        table_cell(&t, PLAIN, "%s", from);
-        table_cell(&t, PLAIN, "%s", to);
-        table_end(&t);
-    }
-    table_write(&t, out);
-}
-
 /* A reason for which pods stay. */
 struct stay {
     const char *why;
@@ -477,7 +456,22 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
     }
     buf_printf(out, "after %zu move%s%s\n", d->n, show_plural(d->n),
                d->bounded ? " (a shorter plan may exist)" : "");
-    add_rows(out, d, unit, colors);
+    cleanup_table struct table t = {.colors = colors};
+    table_header(&t, "MOVE\tPOD\tREQUEST\tFROM\tTO");
+    for (size_t i = 0; i < d->n; i++) {
+        const struct defrag_move *m = &d->moves[i];
+        cleanup_free char *from = place_text(d->node, cards_of(d->node, m->pod));
+        cleanup_free char *to = place_text(m->to, m->cards);
+        buf_clear(&request);
+        request_write(&request, m->pod->request, unit);
+        table_cell(&t, PLAIN, "%zu", i + 1);
+        table_cell(&t, PLAIN, "%.*s/%.*s", SHOW_POD(m->pod));
+        table_span(&t, PLAIN, buf_span(&request));
+        table_cell(&t, PLAIN, "%s", from);
+        table_cell(&t, PLAIN, "%s", to);
+        table_end(&t);
+    }
+    table_write(&t, out);
     add_stays(out, cs, rules, d->node);
 }
 
@@ -510,14 +504,6 @@ __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
 static void say_bound(const struct ledger_pod *p)
 {
     say("pod %.*s/%.*s is bound to node %.*s", SHOW_POD(p), SPAN_ARG(p->node->name));
-}
-
-int defrag_apply_load(struct session *s, json_t *rules, struct err *err)
-{
-    json_auto_t *list = session_list(s, "/api/v1/pods", err);
-    defrag_rules_add_pods(rules, cluster_state_ledger(s->state),
-                          json_object_get(list, "items"));
-    return list ? 0 : -1;
 }
 
 /* Reads the pods that have come since the lists. */
@@ -582,7 +568,6 @@ static int64_t deadline(const struct applying *w)
 /* The evicted pod. The strings are in the arena, because the ledger drops the pod. */
 struct evicted {
     struct span uid, ns, name, controller;
-    json_t *before; /* has the UIDs of the controller's pods before the eviction */
 };
 
 /* 429: a PodDisruptionBudget does not allow the eviction now. */
@@ -619,59 +604,45 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
     }
 }
 
-/* The bound pod that the controller has created since; NULL: none yet. */
-static const struct ledger_pod *find_replacement(struct applying *w,
-                                                 const struct evicted *e)
+static int move_one(struct applying *w, const struct ledger_pod *pod, struct err *err)
 {
     const struct ledger *l = cluster_state_ledger(w->s->state);
-    struct ledger_pod *p = ledger_first_pod(l);
-    while (p && !(p->node && !json_object_getn(e->before, p->uid.p, p->uid.n) &&
-                  span_eq(defrag_rules_controller(w->rules, p->uid), e->controller)))
-        p = ledger_next_pod(l, p);
-    return p;
-}
-
-/* Waits until the replacement is bound and the evicted pod is gone. */
-static int await_replacement(struct applying *w, const struct evicted *e, struct err *err)
-{
+    cleanup_arena struct arena a = {0};
+    json_auto_t *before = json_object(); /* the UIDs of the controller's pods until now */
+    const struct evicted e = {
+        .uid = arena_copy(&a, pod->uid),
+        .ns = arena_copy(&a, pod->ns),
+        .name = arena_copy(&a, pod->name),
+        .controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid))};
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
+        if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
+            json_object_setn_new(before, p->uid.p, p->uid.n, json_true());
+    say("evicting pod %.*s/%.*s from node %.*s", SHOW_POD(&e), SPAN_ARG(w->goal.node));
+    if (evict(w, &e, err))
+        return -1;
+    /* Waits until the replacement is bound and the evicted pod is gone. */
     cleanup_buf struct buf what = {0};
-    int64_t until_ms = deadline(w);
-    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SHOW_POD(e));
-    for (;;) {
+    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SHOW_POD(&e));
+    for (int64_t until_ms = deadline(w);;) {
         if (read_new_pods(w, err))
             return -1;
-        const struct ledger *l = cluster_state_ledger(w->s->state);
-        const struct ledger_pod *p = find_replacement(w, e);
+        /* The bound pod that the controller has created since; NULL: none yet. */
+        const struct ledger_pod *p = ledger_first_pod(l);
+        while (p && !(p->node && !json_object_getn(before, p->uid.p, p->uid.n) &&
+                      span_eq(defrag_rules_controller(w->rules, p->uid), e.controller)))
+            p = ledger_next_pod(l, p);
         if (p && span_eq(p->node->name, w->goal.node))
             return err_set(
                 err, ERR_CONFLICT,
                 "pod %.*s/%.*s, which replaces %.*s, is bound to the same node",
-                SHOW_POD(p), SPAN_ARG(e->name));
-        if (p && !ledger_pod_find(l, e->uid)) {
+                SHOW_POD(p), SPAN_ARG(e.name));
+        if (p && !ledger_pod_find(l, e.uid)) {
             say_bound(p);
             return 0;
         }
         if (wait_a_moment(w, until_ms, what.p, err))
             return -1;
     }
-}
-
-static int move_one(struct applying *w, const struct ledger_pod *pod, struct err *err)
-{
-    const struct ledger *l = cluster_state_ledger(w->s->state);
-    cleanup_arena struct arena a = {0};
-    json_auto_t *before = json_object();
-    const struct evicted e = {
-        .uid = arena_copy(&a, pod->uid),
-        .ns = arena_copy(&a, pod->ns),
-        .name = arena_copy(&a, pod->name),
-        .controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid)),
-        .before = before};
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
-        if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
-            json_object_setn_new(before, p->uid.p, p->uid.n, json_true());
-    say("evicting pod %.*s/%.*s from node %.*s", SHOW_POD(&e), SPAN_ARG(w->goal.node));
-    return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
 }
 
 /* Moves pods until the request fits on the node. */
@@ -691,26 +662,6 @@ static int move_all(struct applying *w, struct err *err)
         if (!plan.plan.n)
             return 0;
         if (move_one(w, plan.plan.moves[0].pod, err))
-            return -1;
-    }
-}
-
-static int await_bound(struct applying *w, struct span uid, struct err *err)
-{
-    cleanup_buf struct buf what = {0};
-    int64_t until_ms = deadline(w);
-    buf_printf(&what, "pod %.*s/%.*s is bound", SHOW_POD(&w->goal));
-    for (;;) {
-        const struct ledger_pod *p =
-            ledger_pod_find(cluster_state_ledger(w->s->state), uid);
-        if (!p)
-            return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
-                           SHOW_POD(&w->goal));
-        if (p->node) {
-            say_bound(p);
-            return 0;
-        }
-        if (wait_a_moment(w, until_ms, what.p, err))
             return -1;
     }
 }
@@ -743,7 +694,23 @@ int defrag_apply_run(struct session *s, json_t *rules,
         lost = set_cordon(&w, false, &why) != 0;
     if (!lost) {
         say("node %.*s uncordoned", SPAN_ARG(w.goal.node));
-        return again || rc || !uid.n ? rc : await_bound(&w, uid, err);
+        if (again || rc || !uid.n)
+            return rc;
+        cleanup_buf struct buf what = {0};
+        buf_printf(&what, "pod %.*s/%.*s is bound", SHOW_POD(goal));
+        for (int64_t until_ms = deadline(&w);;) {
+            const struct ledger_pod *p =
+                ledger_pod_find(cluster_state_ledger(s->state), uid);
+            if (!p)
+                return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
+                               SHOW_POD(goal));
+            if (p->node) {
+                say_bound(p);
+                return 0;
+            }
+            if (wait_a_moment(&w, until_ms, what.p, err))
+                return -1;
+        }
     }
     say("%s; to do: kubectl uncordon %.*s", why.msg, SPAN_ARG(w.goal.node));
     if (rc == 0)

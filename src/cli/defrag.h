@@ -22,7 +22,8 @@
  * CPU, memory and cards.
  */
 
-/* `rules`: by UID what is read of each pod; first an empty object. Adds the items of a PodList that the ledger has. An item replaces the one with its UID. */
+/* The rules have, by UID, what was read of each pod; an empty object has none. Adds the items of a
+ * PodList that the ledger has. An item replaces the one with its UID. */
 void defrag_rules_add_pods(json_t *rules, const struct ledger *l, const json_t *items);
 
 /* Why the pod stays where it is, as the end of a sentence; NULL: it may be moved. */
@@ -69,7 +70,7 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
                        enum show_format format, bool colors);
 
 /*
- * `defrag`: reads what the rules need, and executes a plan.
+ * `defrag --apply`: executes a plan.
  *
  * A plan is executed move by move. The node is cordoned first, like kubectl drain does, so
  * that no replacement returns to it. Each pod is evicted through the Eviction API, which
@@ -79,8 +80,6 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
  * error or SIGINT or SIGTERM, the node is uncordoned if it was cordoned for the plan.
  */
 
-/* Lists the pods of the session's cluster into the rules. */
-int defrag_apply_load(struct session *s, json_t *rules, struct err *err);
 /* Executes a plan with at least one move, and prints each step to standard output. For a
  * pending pod, waits until it is bound. -1: an error, with everything that was done
  * printed. */

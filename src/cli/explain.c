@@ -83,45 +83,6 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 
 /* -- a bound pod -- */
 
-static void add_share(struct explain_page *p, const struct card *card, int64_t mib)
-{
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf others = {0}, enforced = {0};
-    struct ledger_use use;
-    if (card->pods > 1)
-        explain_promises(&others, p->pod->node, card, p->unit, &a);
-    table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of %s", card->index,
-               SPAN_ARG(card->kind->model), card->kind->model.n ? "  " : "",
-               SPAN_ARG(card->uuid), card->uuid.n ? "  " : "", show_units(mib, p->unit).s,
-               show_units(card->total_mib, p->unit).s);
-    if (p->pod->request->kind == REQUEST_CARDS)
-        buf_adds(p->out, " (the whole card)");
-    if (ledger_pod_use(p->pod->node, p->pod, card, &use))
-        show_enforced(&enforced, use.enforced_by);
-    if (enforced.n)
-        buf_printf(p->out, "; enforced by %s", enforced.p);
-    if (card->used_mib >= 0)
-        buf_printf(p->out, "; in use by all processes: %s",
-                   show_units(card->used_mib, p->unit).s);
-    table_line(p->out, "; %s%s", view_health(card->state), others.n ? others.p : "");
-}
-
-/* The Go plugin overwrites the time when it confirms the pod; our device plugin does not.
- */
-static void add_time(struct explain_page *p, const struct cluster_state_pod *object)
-{
-    struct span time =
-        jpath_text(p->facts->object, "metadata.annotations." KEY_MEM_ASSUME_TIME);
-    int64_t ns;
-    if (span_i64(time, &ns) && ns > 0) {
-        buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
-                             ? "  cards chosen, or confirmed by the Go plugin, at "
-                             : "  cards chosen at ");
-        clock_format_s(p->out, ns / 1000000000);
-        buf_addc(p->out, '\n');
-    }
-}
-
 static void add_source(struct explain_page *p, const struct cluster_state_pod *object)
 {
     const struct request *r = p->pod->request;
@@ -195,14 +156,43 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         int64_t mib = ledger_pod_mib(p->pod, &node->cards[k]);
         if (mib < 0)
             continue;
-        add_share(p, &node->cards[k], mib);
+        const struct card *card = &node->cards[k];
+        cleanup_arena struct arena a = {0};
+        cleanup_buf struct buf others = {0}, enforced = {0};
+        struct ledger_use use;
         any = true;
+        if (card->pods > 1)
+            explain_promises(&others, node, card, p->unit, &a);
+        table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of %s", card->index,
+                   SPAN_ARG(card->kind->model), card->kind->model.n ? "  " : "",
+                   SPAN_ARG(card->uuid), card->uuid.n ? "  " : "",
+                   show_units(mib, p->unit).s, show_units(card->total_mib, p->unit).s);
+        if (p->pod->request->kind == REQUEST_CARDS)
+            buf_adds(p->out, " (the whole card)");
+        if (ledger_pod_use(node, p->pod, card, &use))
+            show_enforced(&enforced, use.enforced_by);
+        if (enforced.n)
+            buf_printf(p->out, "; enforced by %s", enforced.p);
+        if (card->used_mib >= 0)
+            buf_printf(p->out, "; in use by all processes: %s",
+                       show_units(card->used_mib, p->unit).s);
+        table_line(p->out, "; %s%s", view_health(card->state), others.n ? others.p : "");
     }
     if (!any && !p->pod->n_shares)
         buf_adds(p->out, "  no card is recorded for this pod\n");
     diagnosis_pod(p->l, p->pod, add_difference, p);
     add_source(p, object);
-    add_time(p, object);
+    /* The Go plugin overwrites the time when it confirms the pod; our device plugin does not. */
+    struct span time =
+        jpath_text(p->facts->object, "metadata.annotations." KEY_MEM_ASSUME_TIME);
+    int64_t ns;
+    if (span_i64(time, &ns) && ns > 0) {
+        buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
+                             ? "  cards chosen, or confirmed by the Go plugin, at "
+                             : "  cards chosen at ");
+        clock_format_s(p->out, ns / 1000000000);
+        buf_addc(p->out, '\n');
+    }
 }
 
 /* -- any pod -- */
@@ -257,37 +247,6 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
 
 /* -- the API server -- */
 
-/* 0: unknown, by `err`; a user need not be allowed to read these objects. */
-static uint32_t read_minimum(const struct session *s, const struct ledger_member *m,
-                             struct err *err)
-{
-    const struct pod_group_reader from = {kube_ask, s->client, clock_mono_ms};
-    struct span ns;
-    struct gang gang;
-    uint32_t minimum = 0;
-    if (!m || m->minimum)
-        return 0;
-    gang_of_key(m->gang->key, &ns, &gang);
-    pod_group_read(&from, ns, &gang, s->config->timeout_ms, &minimum, err);
-    return minimum;
-}
-
-/* Of the gang, those that wait beside the pod; of many, some. New. */
-static json_t *read_members(const struct session *s, const struct ledger_member *of)
-{
-    enum { MEMBERS_MAX = 8 };
-    json_t *members = json_array();
-    const struct ledger_member *m = of ? of->gang->members : NULL;
-    for (; m && json_array_size(members) < MEMBERS_MAX; m = m->next) {
-        cleanup_buf struct buf path = {0};
-        if (m->pod->node || m == of)
-            continue;
-        session_pod_path(&path, m->pod->ns, m->pod->name);
-        json_array_append_new(members, session_get(s, path.p, NULL) ?: json_null());
-    }
-    return members;
-}
-
 /* Those of the pod's namespace, for the ledger, which knows what its pods use. */
 static int read_quotas(const struct session *s, struct span ns, struct err *err)
 {
@@ -315,20 +274,37 @@ static int read_quotas(const struct session *s, struct span ns, struct err *err)
 int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
                 bool colors, struct err *err)
 {
-    cleanup_buf struct buf path = {0};
-    struct err why = {0}, quotas;
-    struct explain_facts facts = {
-        .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
-    session_pod_path(&path, ns, name);
-    json_auto_t *pod = session_get(s, path.p, NULL);
+    enum { MEMBERS_MAX = 8 };
+    const struct pod_group_reader from = {kube_ask, s->client, clock_mono_ms};
     const struct ledger_pod *pending =
         show_find_pod(ledger_first_pending(cluster_state_ledger(s->state)), ns, name);
-    const struct ledger_member *member = pending ? pending->member : NULL;
-    json_auto_t *members = read_members(s, member);
-    facts.object = pod;
-    facts.members = members;
-    facts.minimum = read_minimum(s, member, &why);
-    facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
+    const struct ledger_member *member = pending ? pending->member : NULL, *m;
+    json_auto_t *members = json_array(), *pod = NULL;
+    cleanup_buf struct buf path = {0};
+    struct err why = {0}, quotas;
+    struct explain_facts facts = {.view = session_view(s),
+                                  .members = members,
+                                  .now_s = clock_wall_ns() / 1000000000,
+                                  .colors = colors};
+    session_pod_path(&path, ns, name);
+    facts.object = pod = session_get(s, path.p, NULL);
+    /* A user need not be allowed to read this object. */
+    if (member && !member->minimum) {
+        struct gang gang;
+        struct span of;
+        gang_of_key(member->gang->key, &of, &gang);
+        pod_group_read(&from, ns, &gang, s->config->timeout_ms, &facts.minimum, &why);
+        facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
+    }
+    /* Of the gang, those that wait beside the pod; of many, some. */
+    for (m = member ? member->gang->members : NULL;
+         m && json_array_size(members) < MEMBERS_MAX; m = m->next) {
+        if (m->pod->node || m == member)
+            continue;
+        buf_clear(&path);
+        session_pod_path(&path, ns, m->pod->name);
+        json_array_append_new(members, session_get(s, path.p, NULL) ?: json_null());
+    }
     facts.no_quotas = read_quotas(s, ns, &quotas) ? quotas.msg : NULL;
     session_write_outage(out, s, facts.view);
     return explain_pod(out, s->state, ns, name, &facts, err);

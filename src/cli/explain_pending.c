@@ -61,20 +61,6 @@ static void add_reserved(struct explain_page *p, struct buf *out,
 
 /* -- nodes, cards and the verdict -- */
 
-/* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
-static void add_holder(struct buf *out, const struct ledger_node *node,
-                       const struct card *card)
-{
-    struct ledger_node_info info = ledger_node_info(node);
-    ARRAY_EACH_ITEM(const struct scv_held, held, info.held, info.n_held)
-    {
-        if (!(ledger_held_cards(node, held) >> (card - node->cards) & 1))
-            continue;
-        buf_printf(out, " (pod %.*s/%.*s)", SPAN_ARG(held->ns), SPAN_ARG(held->pod));
-        return;
-    }
-}
-
 static void add_card_row(struct explain_page *p, struct table *t,
                          const struct ledger_node *node, const struct card *card,
                          const struct obstacle *o)
@@ -90,8 +76,14 @@ static void add_card_row(struct explain_page *p, struct table *t,
         buf_adds(&why, show_units(o->needed - o->there, p->unit).s);
     if (o->kind == OBSTACLE_COMPUTE)
         buf_printf(&why, "%" PRId64 " %% of its compute", o->needed - o->there);
-    if (o->kind == OBSTACLE_HELD)
-        add_holder(&why, node, card);
+    /* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
+    struct ledger_node_info info = ledger_node_info(node);
+    const struct scv_held *held = info.held, *end = held + info.n_held;
+    while (o->kind == OBSTACLE_HELD && held < end &&
+           !(ledger_held_cards(node, held) >> (card - node->cards) & 1))
+        held++;
+    if (o->kind == OBSTACLE_HELD && held < end)
+        buf_printf(&why, " (pod %.*s/%.*s)", SPAN_ARG(held->ns), SPAN_ARG(held->pod));
     if (available && card_external_mib(card))
         buf_printf(&why, "; used outside Kubernetes: %s",
                    show_units(card_external_mib(card), p->unit).s);
@@ -230,37 +222,6 @@ __attribute__((format(printf, 2, 3))) static void add_change(struct explain_page
     table_vtext(&p->changes, fmt, ap);
     buf_addc(&p->changes, '\n');
     va_end(ap);
-}
-
-static void add_victim(struct explain_page *p, struct buf *out,
-                       const struct ledger_pod *pod)
-{
-    buf_printf(out, "pod %.*s/%.*s (", SHOW_POD(pod));
-    if (pod->request->kind == REQUEST_DEVICES)
-        buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
-    for (uint32_t k = 0; k < pod->n_shares; k++) {
-        const struct ledger_share *share = &pod->shares[k];
-        const struct card *card = ledger_share_card(pod->node, share);
-        int64_t mib = card ? ledger_pod_mib(pod, card) : share->mib;
-        buf_printf(out, "%s%s on GPU%" PRId32, k ? ", " : "", show_units(mib, p->unit).s,
-                   card ? card->index : share->card);
-    }
-    buf_adds(out, pod->terminating ? ", terminating)" : ")");
-}
-
-static void try_removal(struct explain_page *p)
-{
-    cleanup_arena struct arena a = {0};
-    struct explain_removal best = explain_removal(p, false, INT64_MAX, &a);
-    if (!best.node)
-        return;
-    cleanup_buf struct buf victims = {0};
-    for (size_t i = 0; i < best.set.n; i++) {
-        buf_adds(&victims, i == 0 ? "" : i + 1 == best.set.n ? " and " : ", ");
-        add_victim(p, &victims, best.set.pods[i]);
-    }
-    add_change(p, "the pod fits on node %.*s without %s", SPAN_ARG(best.node->name),
-               victims.p);
 }
 
 /* -- smaller or other requests -- */
@@ -405,19 +366,6 @@ static void try_less(struct explain_page *p, enum less what)
 
 /* -- nodes and cards back in service -- */
 
-static void try_nominated(struct explain_page *p, const struct ledger_node *node)
-{
-    cleanup_buf struct buf pods = {0};
-    for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
-        if (m->pod->priority >= p->pod->priority && !span_eq(m->pod->uid, p->pod->uid))
-            buf_printf(&pods, " pod %.*s/%.*s", SHOW_POD(m->pod));
-    add_change(p,
-               "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
-               "this node",
-               SPAN_ARG(node->name), p->r->compute_percent ? " and compute" : "",
-               pods.n ? pods.p : "");
-}
-
 /* The end of each of the node's obstacles. */
 static void try_node(struct explain_page *p, const struct ledger_node *node)
 {
@@ -427,11 +375,21 @@ static void try_node(struct explain_page *p, const struct ledger_node *node)
         const char *end = obstacle_words[o->kind].change;
         const int64_t external = card && !end ? card_external_mib(card) : 0;
         const int64_t overuse = card && !end ? card->overuse_mib : 0;
-        cleanup_buf struct buf how = {0};
+        cleanup_buf struct buf how = {0}, pods = {0};
         if (o->kind == OBSTACLE_MODEL) /* tried as ANY_CARD */
             continue;
+        const struct ledger_nomination *m =
+            o->kind == OBSTACLE_NOMINATED ? node->nominated : NULL;
+        for (; m; m = m->next)
+            if (m->pod->priority >= p->pod->priority &&
+                !span_eq(m->pod->uid, p->pod->uid))
+                buf_printf(&pods, " pod %.*s/%.*s", SHOW_POD(m->pod));
         if (o->kind == OBSTACLE_NOMINATED)
-            try_nominated(p, node);
+            add_change(p,
+                       "node %.*s has enough free memory%s, but reserves it for%s, "
+                       "nominated to this node",
+                       SPAN_ARG(node->name), p->r->compute_percent ? " and compute" : "",
+                       pods.n ? pods.p : "");
         if (card && end)
             buf_printf(&how, " if GPU%" PRId32, card->index);
         buf_adds(&how, end ? end : "");
@@ -482,7 +440,30 @@ static void add_verdict(struct explain_page *p)
                    show_plural(p->fits_cordoned - 1));
     else if (p->fits_cordoned)
         add_change(p, "kubectl uncordon %.*s: the pod fits there", SPAN_ARG(p->cordoned));
-    try_removal(p);
+    cleanup_arena struct arena a = {0};
+    struct explain_removal best = explain_removal(p, false, INT64_MAX, &a);
+    cleanup_buf struct buf victims = {0};
+    for (size_t i = 0; best.node && i < best.set.n; i++) {
+        const struct ledger_pod *pod = best.set.pods[i];
+        buf_printf(&victims, "%spod %.*s/%.*s (",
+                   i == 0                ? ""
+                   : i + 1 == best.set.n ? " and "
+                                         : ", ",
+                   SHOW_POD(pod));
+        if (pod->request->kind == REQUEST_DEVICES)
+            buf_printf(&victims, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
+        for (uint32_t k = 0; k < pod->n_shares; k++) {
+            const struct ledger_share *share = &pod->shares[k];
+            const struct card *card = ledger_share_card(pod->node, share);
+            int64_t mib = card ? ledger_pod_mib(pod, card) : share->mib;
+            buf_printf(&victims, "%s%s on GPU%" PRId32, k ? ", " : "",
+                       show_units(mib, p->unit).s, card ? card->index : share->card);
+        }
+        buf_adds(&victims, pod->terminating ? ", terminating)" : ")");
+    }
+    if (best.node)
+        add_change(p, "the pod fits on node %.*s without %s", SPAN_ARG(best.node->name),
+                   victims.p);
     for (enum less what = LESS_MEMORY; what <= ANY_CARD; what++)
         try_less(p, what);
     for (size_t i = 0; i < p->n_open; i++)
@@ -498,20 +479,6 @@ static void add_verdict(struct explain_page *p)
                    "No single change would let the pod fit. The pod needs a node %swith "
                    "more or larger cards.\n",
                    p->n > p->n_open ? "that is not cordoned, or one " : "");
-}
-
-/* Why kube-scheduler does not bind the member, if that is known. */
-static void add_cause(struct buf *out, const struct explain_page *p,
-                      const struct ledger_pod *pod)
-{
-    const json_t *object;
-    size_t i;
-    json_array_foreach(p->facts->members, i, object)
-    {
-        struct span message = explain_unscheduled(object, NULL);
-        if (message.n && span_eq(jpath_text(object, "metadata.uid"), pod->uid))
-            buf_printf(out, " (kube-scheduler: %.*s)", SPAN_ARG(message));
-    }
 }
 
 /* Whether the members of the pod's gang fit together on the nodes that the pod may use. */
@@ -548,7 +515,15 @@ static void add_gang(struct explain_page *p, struct arena *a)
                    pod->gated ? "has schedulingGates"
                    : other    ? "has another schedulerName"
                               : "waits, too");
-        add_cause(&text, p, pod);
+        /* Why kube-scheduler does not bind the member, if that is known. */
+        const json_t *object;
+        size_t i;
+        json_array_foreach(p->facts->members, i, object)
+        {
+            struct span message = explain_unscheduled(object, NULL);
+            if (message.n && span_eq(jpath_text(object, "metadata.uid"), pod->uid))
+                buf_printf(&text, " (kube-scheduler: %.*s)", SPAN_ARG(message));
+        }
     }
     if (v.absent)
         buf_printf(&text,

@@ -15,8 +15,11 @@
 /* Of a PriorityClass that users create (HighestUserDefinablePriority). */
 enum { HIGHEST_PRIORITY = 1000000000 };
 
-static bool total_suffices(const struct ledger_node *node, const struct request *r)
+/* Is its total enough? The extender hears only of nodes that kube-scheduler offers to the pod, and
+ * kube-scheduler evicts where the total is too small. */
+static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
 {
+    const struct request *r = p->r;
     int64_t mib = 0;
     uint32_t cards = 0, core = 0;
     ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
@@ -28,26 +31,12 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
         cards++;
     }
     /* kube-scheduler knows nothing of the memory of slots. */
-    return r->kind == REQUEST_CARDS ? cards >= r->cards
-                                    : (r->slots || mib >= r->mib_per_card * r->cards) &&
-                                          core >= (uint32_t)r->compute_percent * r->cards;
-}
-
-/* The extender hears only of nodes that kube-scheduler offers to the pod, and kube-scheduler
- * evicts where the total is too small. */
-static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
-{
-    return !node->cordoned && node->state == NODE_USABLE &&
-           !(explain_obstacles(p, node) & EXPLAIN_LACKS) && total_suffices(node, p->r);
-}
-
-static int64_t total_of(const struct preempt_victims *set)
-{
-    int64_t mib = 0;
-    for (size_t i = 0; i < set->n; i++)
-        for (uint32_t k = 0; k < set->pods[i]->n_shares; k++)
-            mib += set->pods[i]->shares[k].mib;
-    return mib;
+    bool enough = r->kind == REQUEST_CARDS
+                      ? cards >= r->cards
+                      : (r->slots || mib >= r->mib_per_card * r->cards) &&
+                            core >= (uint32_t)r->compute_percent * r->cards;
+    return enough && !node->cordoned && node->state == NODE_USABLE &&
+           !(explain_obstacles(p, node) & EXPLAIN_LACKS);
 }
 
 struct explain_removal explain_removal(struct explain_page *p, bool evicts,
@@ -65,7 +54,9 @@ struct explain_removal explain_removal(struct explain_page *p, bool evicts,
         int64_t n = (int64_t)r.set.n, above = r.set.pods[0]->priority;
         r.cost[0] = evicts ? above : n;
         r.cost[1] = evicts ? n : above;
-        r.cost[2] = evicts ? 0 : total_of(&r.set);
+        for (size_t v = 0; !evicts && v < r.set.n; v++)
+            for (uint32_t s = 0; s < r.set.pods[v]->n_shares; s++)
+                r.cost[2] += r.set.pods[v]->shares[s].mib;
         while (k < 2 && r.cost[k] == best.cost[k])
             k++;
         if (!best.node || r.cost[k] < best.cost[k])

@@ -206,21 +206,6 @@ static void add_option(struct kubectl *k, const char *name, const char *value)
         (char *)arena_printf(&k->arena, "--%s=%s", name, value);
 }
 
-static void add_options(struct kubectl *k, const struct cli_config *config)
-{
-    for (const struct opt *o = config_kubectl; o->name; o++) {
-        const void *field = (const char *)config + o->offset;
-        const struct opt_list *list = field;
-        char *const *text = field;
-        if (o->type == OPT_BOOL && *(const bool *)field)
-            add_option(k, o->name, "true");
-        if (o->type == OPT_STRING && *text && **text)
-            add_option(k, o->name, *text);
-        for (size_t i = 0; o->type == OPT_LIST && i < list->n; i++)
-            add_option(k, o->name, list->items[i]);
-    }
-}
-
 /* Runs kubectl with these words, which end with NULL, and the options of the connection, and its
  * keeper. */
 static int start(struct kubectl *k, struct keeper *keeper, const char *const *words,
@@ -252,7 +237,17 @@ static int configure(struct kubectl *k, const struct cli_config *c, struct err *
     const char *name = getenv("KUBECTL");
     cleanup_free char *files = NULL;
     bool unknown = kube_config_path(c->kubeconfig, &files, err) != 0;
-    add_options(k, c);
+    for (const struct opt *o = config_kubectl; o->name; o++) {
+        const void *field = (const char *)c + o->offset;
+        const struct opt_list *list = field;
+        char *const *text = field;
+        if (o->type == OPT_BOOL && *(const bool *)field)
+            add_option(k, o->name, "true");
+        if (o->type == OPT_STRING && *text && **text)
+            add_option(k, o->name, *text);
+        for (size_t i = 0; o->type == OPT_LIST && i < list->n; i++)
+            add_option(k, o->name, list->items[i]);
+    }
     if (unknown && !c->kubectl.server)
         return -1;
     if (!unknown && !files && !k->options.n)

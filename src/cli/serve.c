@@ -4,13 +4,15 @@
 
 #include "cli/serve.h"
 
-#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/thread.h"
 #include "view/watch.h"
 #include "view/web.h"
@@ -18,42 +20,25 @@
 #include "wire/httpd.h"
 
 enum {
-    TOKEN_BYTES = 16,
     CONNECTIONS = 64, /* a browser opens six */
     SIGNAL_MS = 200,  /* between two looks for a signal */
 };
 
 struct serve {
     struct view_watch *inspect;
-    char token[2 * TOKEN_BYTES + 1];
+    char token[32 + 1]; /* 128 bits */
     const char *address;
     unsigned port;
 };
 
-static bool is_ours(struct span authority, const char *address, unsigned port)
+/* `scheme`: what is in front of the host. */
+static bool is_ours(const char *text, const char *scheme, const char *address,
+                    unsigned port)
 {
-    cleanup_free char *name = xasprintf("localhost:%u", port);
-    cleanup_free char *number = xasprintf(STR_HOST ":%u", STR_HOST_ARG(address), port);
-    return span_eq_nocase(authority, span_of(name)) ||
-           span_eq_nocase(authority, span_of(number));
-}
-
-static bool is_our_origin(struct span origin, const char *address, unsigned port)
-{
-    struct span scheme = SPAN("http://");
-    if (!span_starts(origin, scheme))
-        return false;
-    return is_ours((struct span){origin.p + scheme.n, origin.n - scheme.n}, address,
-                   port);
-}
-
-/* Takes as long for every token of the same length. */
-static bool is_token(const char *given, const char *token)
-{
-    unsigned char different = 0;
-    for (size_t i = 0; token[i]; i++)
-        different |= (unsigned char)(given[i] ^ token[i]);
-    return !different;
+    cleanup_free char *name = xasprintf("%slocalhost:%u", scheme, port);
+    cleanup_free char *number =
+        xasprintf("%s" STR_HOST ":%u", scheme, STR_HOST_ARG(address), port);
+    return !strcasecmp(text, name) || !strcasecmp(text, number);
 }
 
 const char *serve_check(const char *token, const char *address, unsigned port,
@@ -61,16 +46,16 @@ const char *serve_check(const char *token, const char *address, unsigned port,
                         struct err *err)
 {
     size_t n = strlen(token);
-    if (!host || !is_ours(span_of(host), address, port)) {
+    if (!host || !is_ours(host, "", address, port)) {
         err_set(err, ERR_FORBIDDEN, "Host must be " STR_HOST ":%u or localhost:%u",
                 STR_HOST_ARG(address), port, port);
         return NULL;
     }
-    if (origin && !is_our_origin(span_of(origin), address, port)) {
+    if (origin && !is_ours(origin, "http://", address, port)) {
         err_set(err, ERR_FORBIDDEN, "requests of other origins are not answered");
         return NULL;
     }
-    if (strlen(path) < n + 2 || path[0] != '/' || !is_token(path + 1, token) ||
+    if (strlen(path) < n + 2 || path[0] != '/' || gnutls_memcmp(path + 1, token, n) ||
         path[n + 1] != '/') {
         err_set(err, ERR_FORBIDDEN,
                 "open the URL that kubectl inspect gpushare --serve has printed");
@@ -126,12 +111,9 @@ int serve_run(struct session *session, struct err *err)
                                              .authorize_ctx = &s,
                                              .routes = routes,
                                              .ctx = &s};
-    unsigned char bytes[TOKEN_BYTES];
     sigset_t signals = signals_block();
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return err_set(err, ERR_UNAVAILABLE, "random numbers: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(s.token + 2 * i, 3, "%02x", bytes[i]);
+    snprintf(s.token, sizeof s.token, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
+             rng_entropy());
     s.inspect = view_watch_new(
         &(struct view_watch_config){.kind = &view_watch_inspect,
                                     .ctx = &source,

@@ -35,7 +35,7 @@ struct record {
     struct list link;
     union {
         struct cluster_state_node node;
-        struct cluster_state_scv scv;
+        struct scv scv; /* complete, as scv_read_all returns it */
         struct cluster_state_pod pod;
         struct cluster_state_heartbeat heartbeat;
     };
@@ -149,52 +149,42 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
     if (!r)
         return;
     r->heartbeat = heartbeat;
-    r->heartbeat.name = r->key;
     own_strings(r, (struct span *const[]){&r->heartbeat.renewed}, 1);
-}
-
-/* Is the pod's request or its promise malformed? */
-static bool is_invalid(struct cluster_state *cs, const struct pod *pod, struct err *err)
-{
-    struct request_rules rules = ledger_rules(&cs->config.core.ledger);
-    struct request request;
-    struct promise promise;
-    bool promised = pod->idx.p || pod->allocation.p;
-    arena_reset(&cs->scratch);
-    if (request_of(pod, &rules, &cs->scratch, &request, err))
-        return true;
-    if (promised && pod->node.n && !promise_of(pod, &cs->scratch, &promise)) {
-        err_set(err, ERR_INVALID,
-                "annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"%.*s\"",
-                SPAN_ARG(pod->idx));
-        return true;
-    }
-    return false;
 }
 
 static void store_pod(struct cluster_state *cs, const struct core_input *in)
 {
-    const struct pod *pod = in->pod;
-    struct err err;
-    struct record *r = replace(cs, CORE_PODS, pod->meta.uid, in->run, in->deleted);
+    static const struct pod undecoded;
+    const struct object_meta *meta = &in->pod->meta;
+    const struct pod *pod = in->invalid ? &undecoded : in->pod;
+    const struct request_rules rules = ledger_rules(&cs->config.core.ledger);
+    const bool promised = (pod->idx.p || pod->allocation.p) && pod->node.n;
+    struct request request;
+    struct promise promise;
+    struct err why = {0};
+    int64_t ns;
+    struct record *r = replace(cs, CORE_PODS, meta->uid, in->run, in->deleted);
     if (!r)
         return;
-    struct cluster_state_pod *to = &r->pod;
-    int64_t ns;
-    if (span_i64(pod->assume_time, &ns) && ns > cs->promised_ns)
+    if (span_i64(in->pod->assume_time, &ns) && ns > cs->promised_ns)
         cs->promised_ns = ns;
-    *to = (struct cluster_state_pod){
-        .uid = r->key, .ns = pod->meta.ns, .name = pod->meta.name};
-    if (!in->invalid) {
-        to->node = pod->node;
-        to->idx = pod->idx;
-        to->allocation = pod->allocation;
-        to->assigned = pod->assigned;
-        to->go_units = limits_of_go(pod);
-        to->finished = pod_is_terminal(pod);
-        to->invalid = is_invalid(cs, pod, &err);
-        to->reason = to->invalid ? span_of(err.msg) : (struct span){0};
-    }
+    arena_reset(&cs->scratch);
+    if (request_of(pod, &rules, &cs->scratch, &request, &why) == 0 && promised &&
+        !promise_of(pod, &cs->scratch, &promise))
+        err_set(&why, ERR_INVALID,
+                "annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"%.*s\"",
+                SPAN_ARG(pod->idx));
+    struct cluster_state_pod *to = &r->pod;
+    *to = (struct cluster_state_pod){.uid = r->key,
+                                     .ns = meta->ns,
+                                     .name = meta->name,
+                                     .node = pod->node,
+                                     .idx = pod->idx,
+                                     .allocation = pod->allocation,
+                                     .assigned = pod->assigned,
+                                     .go_units = limits_of_go(pod),
+                                     .finished = pod_is_terminal(pod),
+                                     .reason = span_of(why.msg)};
     struct span *const fields[] = {&to->ns,         &to->name,     &to->node,  &to->idx,
                                    &to->allocation, &to->assigned, &to->reason};
     own_strings(r, fields, ARRAY_LEN(fields));
@@ -221,9 +211,8 @@ static void store_scv(void *ctx, const struct scv *scv, uint64_t run, bool gone)
     scv_write(&text, scv);
     struct span own = arena_copy(&r->arena, buf_span(&text));
     jread_init(&j, own.p, own.n);
-    scv_read_all(&j, &r->arena, &r->scv.scv);
-    r->scv.scv.damaged |= scv->damaged || jread_finish(&j, NULL);
-    r->scv.name = r->key;
+    scv_read_all(&j, &r->arena, &r->scv);
+    r->scv.damaged |= scv->damaged || jread_finish(&j, NULL);
 }
 
 const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
@@ -376,29 +365,6 @@ static void set_silence(struct cluster_state *cs, struct span node, int64_t stal
     cs->changes++;
 }
 
-static void check_heartbeat(struct cluster_state *cs,
-                            struct cluster_state_heartbeat *heartbeat, int64_t server_s,
-                            int64_t since_s)
-{
-    int64_t renewed_s;
-    if (server_s <= 0) {
-        heartbeat->freshness = HEARTBEAT_NO_CLOCK;
-        return;
-    }
-    if (!clock_parse(heartbeat->renewed, &renewed_s)) {
-        heartbeat->freshness = HEARTBEAT_UNDATED;
-        return;
-    }
-    heartbeat->age_s = server_s - renewed_s;
-    if (-heartbeat->age_s > since_s + CLOCK_SKEW_S)
-        heartbeat->freshness = HEARTBEAT_AHEAD;
-    /* Both times are truncated to seconds. */
-    if ((heartbeat->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
-        heartbeat->freshness = HEARTBEAT_OLD;
-        set_silence(cs, heartbeat->name, heartbeat->age_s);
-    }
-}
-
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s)
 {
@@ -406,7 +372,24 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
         return;
     cs->server_s = server_s;
     LIST_EACH(struct record, r, &cs->tables[CORE_LEASES].all, link)
-    check_heartbeat(cs, &r->heartbeat, server_s, since_s);
+    {
+        struct cluster_state_heartbeat *h = &r->heartbeat;
+        int64_t renewed_s;
+        if (server_s <= 0) {
+            h->freshness = HEARTBEAT_NO_CLOCK;
+        } else if (!clock_parse(h->renewed, &renewed_s)) {
+            h->freshness = HEARTBEAT_UNDATED;
+        } else {
+            h->age_s = server_s - renewed_s;
+            if (-h->age_s > since_s + CLOCK_SKEW_S)
+                h->freshness = HEARTBEAT_AHEAD;
+            /* Both times are truncated to seconds. */
+            if ((h->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
+                h->freshness = HEARTBEAT_OLD;
+                set_silence(cs, r->key, h->age_s);
+            }
+        }
+    }
 }
 
 int cluster_state_check_ready(const struct cluster_state *cs, struct err *err)
@@ -498,50 +481,37 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
 {
     const struct cluster_state_heartbeat *h =
         cluster_state_find(cs, CORE_LEASES, node->name);
-    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
-    if (node->source == SOURCE_SCV && !h && s && s->scv.has_update_time &&
-        s->scv.driver_version.n && /* the SCV daemon has no Lease and writes none */
-        (cs->server_s - s->scv.update_time) * 1000 > cs->config.core.node_grace_ms) {
+    const struct scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
+    if (node->source == SOURCE_SCV && !h && s && s->has_update_time &&
+        s->driver_version.n && /* the SCV daemon has no Lease and writes none */
+        (cs->server_s - s->update_time) * 1000 > cs->config.core.node_grace_ms) {
         buf_adds(out, "no Lease of scv-agent; its Scv is of ");
-        clock_format_s(out, s->scv.update_time);
+        clock_format_s(out, s->update_time);
     }
     if (!h || node->source != SOURCE_SCV)
         return;
-    static const char confirmed[] =
-        "; the extender receives renewals: check the node's clock";
-    bool open = node->state != NODE_STALE && !h->confirmed;
-    switch (h->freshness) {
-    case HEARTBEAT_FRESH:
-        break;
-    case HEARTBEAT_OLD:
-        if (!h->confirmed && ledger_node_info(node).foreign)
-            break; /* the node's reason names the Lease's owner and time */
-        table_text(out,
-                   "Lease last renewed at %.*s, %" PRId64
-                   " s ago by the API server's clock%s",
-                   SPAN_ARG(h->renewed), h->age_s,
-                   h->confirmed ? confirmed : ", or the node's clock is behind");
-        break;
-    case HEARTBEAT_AHEAD:
-        if (node->state == NODE_STALE)
-            break;
+    static const char *const unknown[] = {
+        [HEARTBEAT_FRESH] = "",
+        [HEARTBEAT_UNDATED] = "Lease has no valid renewTime; cannot tell whether "
+                              "scv-agent is running",
+        [HEARTBEAT_NO_CLOCK] = "the API server sent no Date header; cannot tell from the "
+                               "Lease whether scv-agent is running"};
+    const bool old = h->freshness == HEARTBEAT_OLD;
+    const char *why = h->confirmed ? "; the extender receives renewals: check the node's "
+                                     "clock"
+                      : old        ? ", or the node's clock is behind"
+                                   : "; cannot tell whether scv-agent is running";
+    if (old && !h->confirmed && ledger_node_info(node).foreign)
+        return; /* the node's reason names the Lease's owner and time */
+    if (!old && node->state == NODE_STALE)
+        return;
+    if (old || h->freshness == HEARTBEAT_AHEAD)
         table_text(
-            out,
-            "Lease last renewed at %.*s, %" PRId64 " s ahead of the API server's clock%s",
-            SPAN_ARG(h->renewed), -h->age_s,
-            h->confirmed ? confirmed : "; cannot tell whether scv-agent is running");
-        break;
-    case HEARTBEAT_UNDATED:
-        if (open)
-            buf_adds(out, "Lease has no valid renewTime; cannot tell whether scv-agent "
-                          "is running");
-        break;
-    case HEARTBEAT_NO_CLOCK:
-        if (open)
-            buf_adds(out, "the API server sent no Date header; cannot tell from the "
-                          "Lease whether scv-agent is running");
-        break;
-    }
+            out, "Lease last renewed at %.*s, %" PRId64 " s %s the API server's clock%s",
+            SPAN_ARG(h->renewed), old ? h->age_s : -h->age_s, old ? "ago by" : "ahead of",
+            why);
+    else if (!h->confirmed)
+        buf_adds(out, unknown[h->freshness]);
 }
 
 /* -- lists and watches -- */
@@ -565,30 +535,6 @@ static void run_loop(struct session *s, int64_t until_ms)
     list_watch_loop_run(s->loop, due > now ? due - now : 0);
 }
 
-static int list_all(struct session *s, struct err *err)
-{
-    const struct cluster_state *cs = s->state;
-    int64_t from_ms = clock_mono_ms();
-    while (cluster_state_check_ready(cs, err)) {
-        if (err->code == ERR_UNAVAILABLE && s->kubectl)
-            kubectl_explain(s->kubectl, err);
-        if (err->code != ERR_NONE)
-            return -1;
-        if (clock_mono_ms() >= s->until_ms)
-            return err_set(err, ERR_TIMEOUT,
-                           "the API server did not list all objects within "
-                           "--request-timeout %lld s%s%s",
-                           (long long)(s->config->timeout_ms / 1000),
-                           cs->retried.code ? ": " : "", cs->retried.msg);
-        run_loop(s, s->until_ms);
-    }
-    if (s->kubectl)
-        kubectl_answered(s->kubectl);
-    cluster_state_check_heartbeats(s->state, list_watch_loop_date_s(s->loop, CORE_LEASES),
-                                   (clock_mono_ms() - from_ms + 999) / 1000);
-    return 0;
-}
-
 void session_wait(struct session *s, int64_t ms)
 {
     int64_t until_ms = clock_mono_ms() + ms;
@@ -608,7 +554,6 @@ int session_check_current(struct session *s, struct err *err)
     int64_t since_ns;
     if (s->kubectl && kubectl_check(s->kubectl, 0, err))
         return -1;
-    s->kubectl_spoke = s->kubectl && kubectl_spoke(s->kubectl);
     if (core_current(s->state->core, step_now(), &since_ns, &why)) {
         char clock[sizeof "HH:MM:SS"];
         localtime_r(&(time_t){since_ns / 1000000000}, &at);
@@ -666,15 +611,16 @@ int session_check_extender(const struct cli_config *c, struct err *err)
                    c->extender);
 }
 
-/* The API server of a Service's proxy, or the server of the URL. */
-static int call_inspect(struct kube_client *api, const struct cli_config *c,
-                        int64_t timeout_ms, struct httpc_reply *reply, struct err *err)
+json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
+                              int64_t timeout_ms, struct err *err)
 {
+    cleanup_reply struct httpc_reply reply = {0};
     cleanup_buf struct buf path = {0};
     struct span ns, service, base = span_of(c->extender);
-    cleanup_free char *url = NULL;
     struct kube_client *own = NULL;
-    if (names_service(c, &ns, &service)) {
+    if (!has_extender(c))
+        return NULL;
+    if (names_service(c, &ns, &service)) { /* by the API server */
         buf_adds(&path, "/api/v1/namespaces/");
         list_watch_escape(&path, ns);
         buf_adds(&path, "/services/");
@@ -683,26 +629,17 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     } else {
         while (base.n && base.p[base.n - 1] == '/')
             base.n--;
-        url = xmemdup0(base.p, base.n);
-        own = kube_client_at(url, c->extender_ca, c->extender_token, err);
+        cleanup_free char *url = xmemdup0(base.p, base.n);
+        client = own = kube_client_at(url, c->extender_ca, c->extender_token, err);
         if (!own)
-            return -1;
+            return NULL;
     }
     buf_adds(&path, "/gpushare-scheduler/inspect");
     const struct kube_request request = {
         .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
-    int rc = kube_ask(own ? own : api, &request, reply, err);
+    int rc = kube_ask(client, &request, &reply, err);
     kube_client_free(own);
-    return rc;
-}
-
-json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
-                              int64_t timeout_ms, struct err *err)
-{
-    cleanup_reply struct httpc_reply reply = {0};
-    return !has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err)
-               ? NULL
-               : jpath_read(buf_span(&reply.body), err);
+    return rc ? NULL : jpath_read(buf_span(&reply.body), err);
 }
 
 enum { GIB = 1024 };
@@ -715,13 +652,10 @@ bool session_counts_mib(const struct node_resources *capacity)
 
 int64_t session_unit_of_cluster(const struct cluster_state *cs)
 {
-    cleanup_arena struct arena a = {0};
-    const struct cluster_state_node **nodes;
-    size_t n = cluster_state_nodes(cs, &a, &nodes);
-    for (size_t i = 0; i < n; i++)
-        if (session_counts_mib(&nodes[i]->capacity))
-            return 1;
-    return GIB;
+    bool mib = false;
+    LIST_EACH(const struct record, r, &cs->tables[CORE_NODES].all, link)
+    mib |= session_counts_mib(&r->node.capacity);
+    return mib ? 1 : GIB;
 }
 
 enum {
@@ -903,8 +837,8 @@ static int load_cluster(struct session *s, int64_t unit_mib,
                             .external_tolerance_mib = c->external_tolerance_mib,
                             .require_scv = c->require_scv,
                             .require_node = true,
-                            .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
-                            .number_shares = c->scv_number == CLI_NUMBER_SHARE,
+                            .clock_exact = c->clock_exact,
+                            .number_shares = c->number_shares,
                             .dialect = dialect},
                  .node_grace_ms = c->node_grace_ms,
                  .only_pods = c->classic,
@@ -918,7 +852,25 @@ static int load_cluster(struct session *s, int64_t unit_mib,
         .sink = &cluster_state_sink, .ctx = s->state, .gzip = true};
     s->loop =
         list_watch_loop_new(s->client, CORE_ALL_KINDS, &apisync_streams_fns, &s->streams);
-    return list_all(s, err);
+    int64_t from_ms = clock_mono_ms();
+    while (cluster_state_check_ready(s->state, err)) {
+        if (err->code == ERR_UNAVAILABLE && s->kubectl)
+            kubectl_explain(s->kubectl, err);
+        if (err->code != ERR_NONE)
+            return -1;
+        if (clock_mono_ms() >= s->until_ms)
+            return err_set(err, ERR_TIMEOUT,
+                           "the API server did not list all objects within "
+                           "--request-timeout %lld s%s%s",
+                           (long long)(c->timeout_ms / 1000),
+                           s->state->retried.code ? ": " : "", s->state->retried.msg);
+        run_loop(s, s->until_ms);
+    }
+    if (s->kubectl)
+        kubectl_answered(s->kubectl);
+    cluster_state_check_heartbeats(s->state, list_watch_loop_date_s(s->loop, CORE_LEASES),
+                                   (clock_mono_ms() - from_ms + 999) / 1000);
+    return 0;
 }
 
 int session_connect(struct session *s, struct err *err)
@@ -952,22 +904,6 @@ const char *session_namespace(struct session *s, struct err *err)
     return s->ns;
 }
 
-/* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
-static const struct dialect *dialect_of(struct session *s)
-{
-    const struct ledger *l = cluster_state_ledger(s->state);
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        if (!node || node->dialect == SCV_DIALECT_NONE)
-            continue;
-        s->hami = dialect_hami;
-        if (dialect_configure(&s->hami, jpath_text(session_view(s), "hamiValues"), NULL))
-            s->hami = dialect_hami; /* of a newer extender */
-        return &s->hami;
-    }
-    return NULL;
-}
-
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
@@ -978,7 +914,18 @@ int session_load(struct session *s, struct err *err)
     if (c->classic) /* uses nodes and pods only */
         return 0;
     int64_t unit = c->unit_mib ?: session_unit_of_cluster(s->state);
-    const struct dialect *dialect = dialect_of(s);
+    const struct ledger *l = cluster_state_ledger(s->state);
+    const struct dialect *dialect = NULL;
+    /* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
+    for (uint32_t i = 0; i < ledger_node_slots(l) && !dialect; i++) {
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (!node || node->dialect == SCV_DIALECT_NONE)
+            continue;
+        dialect = &s->hami;
+        s->hami = dialect_hami;
+        if (dialect_configure(&s->hami, jpath_text(session_view(s), "hamiValues"), NULL))
+            s->hami = dialect_hami; /* of a newer extender */
+    }
     if ((unit != (c->unit_mib ?: GIB) || dialect) && load_cluster(s, unit, dialect, err))
         return -1; /* all requests depend on these: everything is listed again */
     if (c->node_grace_ms && cluster_state_needs_view(s->state))

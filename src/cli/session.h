@@ -32,15 +32,9 @@ struct cluster_state_node {
 struct cluster_state_pod {
     struct span uid, ns, name, node;
     struct span idx, allocation, assigned;
-    int64_t go_units; /* sum of its containers' limits, as the Go plugin counts */
-    bool finished;    /* phase Succeeded or Failed */
-    bool invalid;     /* its request or its annotations are malformed; see `reason` */
-    struct span reason;
-};
-
-struct cluster_state_scv {
-    struct span name;
-    struct scv scv; /* complete, as scv_read_all returns it */
+    int64_t go_units;   /* sum of its containers' limits, as the Go plugin counts */
+    bool finished;      /* phase Succeeded or Failed */
+    struct span reason; /* why its request or its annotations are malformed; or empty */
 };
 
 /* Age of a node's heartbeat: the renewTime of its Lease against the API server's clock.
@@ -54,7 +48,7 @@ enum cluster_state_freshness {
 };
 
 struct cluster_state_heartbeat {
-    struct span name, renewed; /* renewTime verbatim; may be empty */
+    struct span renewed; /* renewTime verbatim; may be empty */
     enum cluster_state_freshness freshness;
     int64_t age_s;  /* at cluster_state_check_heartbeats; for OLD and AHEAD */
     bool confirmed; /* the extender receives renewals in spite of the Lease's time */
@@ -91,8 +85,8 @@ struct view_source cluster_state_source(const struct cluster_state *cs);
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
 /* Changes whenever anything visible changes. */
 uint64_t cluster_state_generation(const struct cluster_state *cs);
-/* The struct cluster_state_node, _scv or _heartbeat (CORE_LEASES) of a node by its name, the
- * struct cluster_state_pod by its UID. NULL: not found. */
+/* The struct cluster_state_node, cluster_state_heartbeat (CORE_LEASES) or scv, which is complete, of
+ * a node by its name; the struct cluster_state_pod by its UID. NULL: not found. */
 const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
                                struct span key);
 /* All, sorted by name (pods: namespace, name, UID). Allocated in the arena. */
@@ -129,12 +123,11 @@ struct session {
     struct cluster_state *state; /* what is listed and watched */
     struct err view_error; /* session_view failed; ERR_NONE: not called, or no extender */
     struct buf stale;      /* "as of HH:MM:SS: REASON"; empty: current */
-    bool kubectl_spoke; /* at session_check_current: what it wrote must stay readable */
+    struct kubectl *kubectl; /* carries the login; NULL: the client has it */
 
     /* private to session.c */
-    struct kubectl *kubectl; /* carries the login; NULL: the client has it */
-    char *ns;                /* session_namespace; NULL: not asked for */
-    int64_t until_ms;        /* end of --request-timeout */
+    char *ns;         /* session_namespace; NULL: not asked for */
+    int64_t until_ms; /* end of --request-timeout */
     struct apisync_streams streams;
     struct list_watch_loop *loop;
     json_t *view;

@@ -108,10 +108,10 @@ static bool is_other_use(const struct ledger_node *node, const struct scv_proces
 static const struct scv_card *scv_card_of(const struct cluster_state *cs,
                                           struct span node, int32_t index)
 {
-    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node);
-    for (size_t i = 0; s && i < s->scv.n_cards; i++)
-        if (s->scv.cards[i].id == index)
-            return &s->scv.cards[i];
+    const struct scv *s = cluster_state_find(cs, CORE_SCVS, node);
+    for (size_t i = 0; s && i < s->n_cards; i++)
+        if (s->cards[i].id == index)
+            return &s->cards[i];
     return NULL;
 }
 
@@ -137,18 +137,18 @@ static bool share_of(const struct ledger_node *node, const struct ledger_pod *po
 static int64_t unlimited_of(const struct page *p, const struct ledger_node *node,
                             const struct ledger_pod *pod, const struct card *card)
 {
-    const struct cluster_state_scv *s = cluster_state_find(p->cs, CORE_SCVS, node->name);
+    const struct scv *s = cluster_state_find(p->cs, CORE_SCVS, node->name);
     int64_t mib = 0;
-    for (size_t i = 0; s && i < s->scv.n_held; i++) {
-        const struct scv_held *held = &s->scv.held[i];
+    for (size_t i = 0; s && i < s->n_held; i++) {
+        const struct scv_held *held = &s->held[i];
         for (size_t k = 0; k < held->n_uses; k++)
             if (span_eq(held->pod, pod->name) && span_eq(held->ns, pod->ns) &&
                 span_eq(held->uses[k].uuid, card->uuid) &&
                 held->uses[k].unlimited_mib > 0)
                 mib += held->uses[k].unlimited_mib;
     }
-    for (size_t i = 0; s && i < s->scv.n_processes; i++) {
-        const struct scv_process *one = &s->scv.processes[i];
+    for (size_t i = 0; s && i < s->n_processes; i++) {
+        const struct scv_process *one = &s->processes[i];
         if (span_eq(one->pod, pod->name) && span_eq(one->ns, pod->ns) &&
             span_eq(one->uuid, card->uuid) && one->unlimited_mib > 0)
             mib += one->unlimited_mib;
@@ -270,44 +270,37 @@ static void add_pending(struct page *p, struct buf *out)
     write_page(p, out);
 }
 
-static void add_other_use(struct page *p, const struct ledger_node *node,
-                          const struct scv_process *use)
-{
-    int32_t index = -1;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (span_eq(node->cards[i].uuid, use->uuid))
-            index = node->cards[i].index;
-    table_span(&p->table, PLAIN, node->name);
-    add_measure(p, index, "");
-    if (use->pid)
-        table_cell(&p->table, YELLOW, "%.*s%s", SPAN_ARG(use->name),
-                   use->unmapped ? ", not known whether in a pod"
-                                 : ", outside Kubernetes");
-    else
-        table_cell(&p->table, YELLOW, "%.*spod %.*s/%.*s", SPAN_ARG(use->name),
-                   SPAN_ARG(use->ns), SPAN_ARG(use->pod));
-    add_measure(p, use->pid ?: -1, "");
-    add_measure(p, use->sm_percent, "%");
-    add_amount(p, PLAIN, use->used_mib);
-    table_end(&p->table);
-}
-
 /* What uses cards without a promise; `usage` has processes that may be in any pod. */
 static void add_other_uses(struct page *p, struct buf *out,
                            const struct ledger_node **nodes, size_t n)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
-        const struct cluster_state_scv *s =
-            cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
-        for (size_t k = 0; s && k < s->scv.n_processes; k++) {
-            if (!is_other_use(nodes[i], &s->scv.processes[k]) ||
-                (p->show->usage && !s->scv.processes[k].unmapped))
+        const struct scv *s = cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
+        for (size_t k = 0; s && k < s->n_processes; k++) {
+            const struct scv_process *use = &s->processes[k];
+            if (!is_other_use(nodes[i], use) || (p->show->usage && !use->unmapped))
                 continue;
             if (!any)
                 table_header(&p->table, "NODE\tGPU\tOTHER USE\tPID\tSM\tUSED");
             any = true;
-            add_other_use(p, nodes[i], &s->scv.processes[k]);
+            int32_t index = -1;
+            for (uint32_t c = 0; c < nodes[i]->n_cards; c++)
+                if (span_eq(nodes[i]->cards[c].uuid, use->uuid))
+                    index = nodes[i]->cards[c].index;
+            table_span(&p->table, PLAIN, nodes[i]->name);
+            add_measure(p, index, "");
+            if (use->pid)
+                table_cell(&p->table, YELLOW, "%.*s%s", SPAN_ARG(use->name),
+                           use->unmapped ? ", not known whether in a pod"
+                                         : ", outside Kubernetes");
+            else
+                table_cell(&p->table, YELLOW, "%.*spod %.*s/%.*s", SPAN_ARG(use->name),
+                           SPAN_ARG(use->ns), SPAN_ARG(use->pod));
+            add_measure(p, use->pid ?: -1, "");
+            add_measure(p, use->sm_percent, "%");
+            add_amount(p, PLAIN, use->used_mib);
+            table_end(&p->table);
         }
     }
     if (any)
@@ -480,21 +473,6 @@ static void add_mark(void *ctx, const struct disagreement *d)
     table_line(m->out, "! %.*s: %s", SPAN_ARG(m->node->name), text.p);
 }
 
-/* Problems of a node, one line each. */
-static void add_notes(struct buf *out, const struct cluster_state *cs,
-                      const struct ledger_node *node)
-{
-    cleanup_buf struct buf why = {0}, note = {0};
-    reason_add_unusable(&why, node);
-    cluster_state_note_heartbeat(&note, cs, node);
-    if (why.n)
-        table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),
-                   node->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
-    if (note.n)
-        table_line(out, "! %.*s: %s", SPAN_ARG(node->name), note.p);
-    diagnosis_node(cluster_state_ledger(cs), node, add_mark, &(struct marks){out, node});
-}
-
 static bool show_table(struct buf *out, const struct cluster_state *cs,
                        const struct show *show)
 {
@@ -516,9 +494,17 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
         add_cards(&p, nodes, n);
         write_page(&p, out);
         for (size_t i = 0; i < n; i++) {
-            add_notes(out, cs, nodes[i]);
+            cleanup_buf struct buf words = {0}, why = {0}, note = {0};
+            reason_add_unusable(&why, nodes[i]);
+            cluster_state_note_heartbeat(&note, cs, nodes[i]);
+            if (why.n)
+                table_line(out, "! %.*s%s: %s", SPAN_ARG(nodes[i]->name),
+                           nodes[i]->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
+            if (note.n)
+                table_line(out, "! %.*s: %s", SPAN_ARG(nodes[i]->name), note.p);
+            diagnosis_node(cluster_state_ledger(cs), nodes[i], add_mark,
+                           &(struct marks){out, nodes[i]});
             any_pods |= show->details && nodes[i]->pods;
-            cleanup_buf struct buf words = {0};
             scv_isolation_add(&words, nodes[i]->isolation, ", ");
             if (show->details && nodes[i]->isolation & SCV_ISOLATION_KNOWN)
                 table_line(out, "%.*s can enforce memory by: %s",
@@ -576,38 +562,14 @@ static void put_flag(json_t *o, const char *key, bool value)
         json_object_set_new(o, key, json_true());
 }
 
-/* Completes the pods with promises, and adds those that use the card without one. */
-static void complete_pods(json_t *list, const struct cluster_state *cs,
-                          const struct ledger_node *node, const struct card *card)
-{
-    json_t *o;
-    size_t i;
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        struct share share;
-        if (ledger_pod_mib(pod, card) >= 0 || !share_of(node, pod, card, &share))
-            continue;
-        o = show_json_pod(pod);
-        put_amount(o, "usedMiB", share.use.used_mib);
-        put_amount(o, "utilizationPercent", share.use.sm_percent);
-        json_array_append_new(list, o);
-    }
-    json_array_foreach(list, i, o)
-    {
-        struct span uid = jpath_text(o, "uid");
-        const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
-        const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
-        put_flag(o, "running", pod && pod->running);
-        put_flag(o, "terminating", pod && pod->terminating);
-        put_flag(o, "assigned", object && span_eq(object->assigned, SPAN("true")));
-    }
-}
-
 static void complete_card(json_t *o, const struct cluster_state *cs,
                           const struct ledger_node *node, const struct card *card)
 {
     const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
-    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
+    const struct scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
     json_auto_t *list = json_array();
+    json_t *pods = json_object_get(o, "pods"), *one;
+    size_t k;
     if (node->state != NODE_USABLE)
         put_amount(o, "freeMiB", 0);
     if (scv && scv->has_utilization)
@@ -615,12 +577,30 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
     if (scv && scv->has_temperature)
         put_amount(o, "temperatureCelsius", scv->temperature);
     put_text(o, "parentUUID", scv ? scv->parent_uuid : (struct span){0});
-    complete_pods(json_object_get(o, "pods"), cs, node, card);
-    for (size_t i = 0; s && i < s->scv.n_processes; i++) {
-        const struct scv_process *p = &s->scv.processes[i];
+    /* Completes the pods with promises, and adds those that use the card without one. */
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        struct share share;
+        if (ledger_pod_mib(pod, card) >= 0 || !share_of(node, pod, card, &share))
+            continue;
+        one = show_json_pod(pod);
+        put_amount(one, "usedMiB", share.use.used_mib);
+        put_amount(one, "utilizationPercent", share.use.sm_percent);
+        json_array_append_new(pods, one);
+    }
+    json_array_foreach(pods, k, one)
+    {
+        struct span uid = jpath_text(one, "uid");
+        const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
+        const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
+        put_flag(one, "running", pod && pod->running);
+        put_flag(one, "terminating", pod && pod->terminating);
+        put_flag(one, "assigned", object && span_eq(object->assigned, SPAN("true")));
+    }
+    for (size_t i = 0; s && i < s->n_processes; i++) {
+        const struct scv_process *p = &s->processes[i];
         if (!card->uuid.n || !span_eq(p->uuid, card->uuid) || !is_other_use(node, p))
             continue;
-        json_t *one = json_object();
+        one = json_object();
         put_text(one, "namespace", p->ns);
         put_text(one, "pod", p->pod);
         put_text(one, "container", p->container);
@@ -635,67 +615,12 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
         json_object_set(o, "processes", list);
 }
 
-static void complete_node(json_t *o, const struct cluster_state *cs,
-                          const struct ledger_node *node)
-{
-    const struct cluster_state_node *object =
-        cluster_state_find(cs, CORE_NODES, node->name);
-    const struct cluster_state_scv *scv = cluster_state_find(cs, CORE_SCVS, node->name);
-    const struct cluster_state_heartbeat *h =
-        cluster_state_find(cs, CORE_LEASES, node->name);
-    const struct ledger_node_info info = ledger_node_info(node);
-    cleanup_buf struct buf time = {0}, note = {0};
-    put_text(o, "address", object ? object->address : SPAN(""));
-    put_text(o, "heartbeat", h ? h->renewed : SPAN(""));
-    cluster_state_note_heartbeat(&note, cs, node);
-    put_text(o, "heartbeatNote", buf_span(&note));
-    if (info.has_sample)
-        clock_format_s(&time, info.sample_s);
-    put_text(o, "measured", buf_span(&time));
-    put_text(o, "driverVersion", scv ? scv->scv.driver_version : SPAN(""));
-    put_text(o, "cudaVersion", scv ? scv->scv.cuda_version : SPAN(""));
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        complete_card(json_array_get(json_object_get(o, "devs"), i), cs, node,
-                      &node->cards[i]);
-}
-
 static void keep_namespace(json_t *pods, struct span ns)
 {
     for (size_t i = json_array_size(pods); ns.n && i-- > 0;) {
         if (!span_eq(jpath_text(json_array_get(pods, i), "namespace"), ns))
             json_array_remove(pods, i);
     }
-}
-
-/* NULL: no such node. */
-static json_t *show_json(const struct cluster_state *cs, const struct show *show)
-{
-    const struct ledger *l = cluster_state_ledger(cs);
-    const struct view_source source = cluster_state_source(cs);
-    cleanup_buf struct buf text = {0};
-    json_t *dev;
-    size_t k;
-    if (!show->node.n)
-        view_inspect_all(&source, &text);
-    else if (!view_inspect_node(&source, show->node, &text))
-        return NULL;
-    json_t *all = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
-    json_t *nodes = json_object_get(all, "nodes");
-    put_amount(all, "unitMiB", ledger_settings(l)->unit_mib);
-    keep_namespace(json_object_get(all, "pendingPods"), show->ns);
-    for (size_t i = json_array_size(nodes); i-- > 0;) {
-        json_t *o = json_array_get(nodes, i);
-        const struct ledger_node *node = ledger_node_find(l, jpath_text(o, "name"));
-        if (!node || (!show->node.n && !is_relevant(node))) {
-            json_array_remove(nodes, i);
-            continue;
-        }
-        complete_node(o, cs, node);
-        keep_namespace(json_object_get(o, "unplaced"), show->ns);
-        json_array_foreach(json_object_get(o, "devs"), k, dev)
-            keep_namespace(json_object_get(dev, "pods"), show->ns);
-    }
-    return all;
 }
 
 static int add_bytes(const char *p, size_t n, void *out)
@@ -715,8 +640,49 @@ bool show_write(struct buf *out, const struct cluster_state *cs, const struct sh
 {
     if (show->format != SHOW_JSON)
         return show_table(out, cs, show);
-    json_t *j = show_json(cs, show);
-    if (j)
-        show_dump(out, j);
-    return j != NULL;
+    const struct ledger *l = cluster_state_ledger(cs);
+    const struct view_source source = cluster_state_source(cs);
+    cleanup_buf struct buf text = {0};
+    json_t *dev;
+    size_t k;
+    if (!show->node.n)
+        view_inspect_all(&source, &text);
+    else if (!view_inspect_node(&source, show->node, &text))
+        return false;
+    json_t *all = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
+    json_t *nodes = json_object_get(all, "nodes");
+    put_amount(all, "unitMiB", ledger_settings(l)->unit_mib);
+    keep_namespace(json_object_get(all, "pendingPods"), show->ns);
+    for (size_t i = json_array_size(nodes); i-- > 0;) {
+        json_t *o = json_array_get(nodes, i);
+        const struct ledger_node *node = ledger_node_find(l, jpath_text(o, "name"));
+        if (!node || (!show->node.n && !is_relevant(node))) {
+            json_array_remove(nodes, i);
+            continue;
+        }
+        const struct cluster_state_node *object =
+            cluster_state_find(cs, CORE_NODES, node->name);
+        const struct scv *scv = cluster_state_find(cs, CORE_SCVS, node->name);
+        const struct cluster_state_heartbeat *h =
+            cluster_state_find(cs, CORE_LEASES, node->name);
+        const struct ledger_node_info info = ledger_node_info(node);
+        cleanup_buf struct buf time = {0}, note = {0};
+        put_text(o, "address", object ? object->address : SPAN(""));
+        put_text(o, "heartbeat", h ? h->renewed : SPAN(""));
+        cluster_state_note_heartbeat(&note, cs, node);
+        put_text(o, "heartbeatNote", buf_span(&note));
+        if (info.has_sample)
+            clock_format_s(&time, info.sample_s);
+        put_text(o, "measured", buf_span(&time));
+        put_text(o, "driverVersion", scv ? scv->driver_version : SPAN(""));
+        put_text(o, "cudaVersion", scv ? scv->cuda_version : SPAN(""));
+        keep_namespace(json_object_get(o, "unplaced"), show->ns);
+        json_array_foreach(json_object_get(o, "devs"), k, dev)
+        {
+            complete_card(dev, cs, node, &node->cards[k]);
+            keep_namespace(json_object_get(dev, "pods"), show->ns);
+        }
+    }
+    show_dump(out, all);
+    return true;
 }

@@ -54,15 +54,6 @@ static const struct {
     {"/", GET("/")},
 };
 
-static const struct delegated_auth_question *question_of(const char *path)
-{
-    size_t i = 0;
-    while (i < ARRAY_LEN(views) - 1 &&
-           !span_starts(span_of(path), span_of(views[i].path)))
-        i++;
-    return &views[i].question;
-}
-
 static bool is_one_of(const char *const *names, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -148,41 +139,30 @@ static bool checks_form(const struct access *a, const struct httpd_request *req,
 
 /* -- who may call -- */
 
-/* 401 without a certificate that a CA of this port verifies, 403 with another's. */
-static bool reject(const struct access *a, const struct httpd_request *req,
-                   struct httpd_reply *reply)
-{
-    const char *name = httpd_client_name(req, TLS_ANY);
-    bool secrets = certs_info(a->certs)->mode == CERTS_SECRETS;
-    if (name)
-        httpd_fail(reply, 403,
-                   "the client certificate of \"%s\" is not allowed here: %s%s", name,
-                   secrets ? "use that of Secret gpushare-scheduler-tls"
-                           : "if it is of --client-ca, add --client-name=",
-                   secrets ? "" : name);
-    else
-        httpd_fail(reply, 401,
-                   "a client certificate is required: see TLS in docs/operations.md, or "
-                   "--insecure on a trusted network");
-    return false;
-}
-
-/* kube-scheduler, or another replica. */
-static bool is_verb_client(const struct httpd_request *req)
-{
-    return httpd_client_name(req, TLS_CLIENTS) || httpd_client_name(req, TLS_OWN);
-}
-
+/* For kube-scheduler, or another replica. 401 without a certificate that a CA of this port verifies,
+ * 403 with another's. */
 static bool allows_verb(const struct access *a, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
-    const char *own = httpd_client_name(req, TLS_OWN);
-    if (!is_verb_client(req))
-        return reject(a, req, reply);
+    const char *own = httpd_client_name(req, TLS_OWN),
+               *name = httpd_client_name(req, TLS_ANY);
+    bool secrets = certs_info(a->certs)->mode == CERTS_SECRETS;
     bool forwarded =
         httpd_header(req, FORWARD_HEADER) || httpd_header(req, REPORT_HEADER);
-    if (certs_info(a->certs)->mode != CERTS_SECRETS || !forwarded ||
-        (own && strcmp(own, CERTS_SERVER_NAME) == 0))
+    if (!own && !httpd_client_name(req, TLS_CLIENTS)) {
+        if (name)
+            httpd_fail(reply, 403,
+                       "the client certificate of \"%s\" is not allowed here: %s%s", name,
+                       secrets ? "use that of Secret gpushare-scheduler-tls"
+                               : "if it is of --client-ca, add --client-name=",
+                       secrets ? "" : name);
+        else
+            httpd_fail(reply, 401,
+                       "a client certificate is required: see TLS in docs/operations.md, "
+                       "or --insecure on a trusted network");
+        return false;
+    }
+    if (!secrets || !forwarded || (own && strcmp(own, CERTS_SERVER_NAME) == 0))
         return true;
     httpd_fail(reply, 403, "only a replica of the extender may forward a bind");
     return false;
@@ -240,8 +220,12 @@ static bool allows_view(const struct access *a, bool main,
     enum delegated_auth_answer answer = DELEGATED_AUTH_NO;
     if (is_reader(main, req))
         return true;
+    size_t view = 0;
+    while (view < ARRAY_LEN(views) - 1 &&
+           !span_starts(span_of(req->path), span_of(views[view].path)))
+        view++;
     if (token.n)
-        answer = delegated_auth_check(a->auth, token, question_of(req->path), req, &err);
+        answer = delegated_auth_check(a->auth, token, &views[view].question, req, &err);
     else
         err_set(&err, ERR_UNAUTHORIZED,
                 "a bearer token or a client certificate is required for %s", req->path);

@@ -34,8 +34,9 @@ static const char *const secret_names[SECRETS] = {
 
 struct certs {
     struct certs_info info;
-    char *ns, *scheduler, *webhook; /* the objects that follow the CAs, or NULL */
-    struct arena names;             /* of clients */
+    const struct certs_config *config;
+    const char *ns;
+    struct arena names; /* of clients */
     struct kube_client *client;
     struct core_driver *driver;
     struct forward *forward;
@@ -265,7 +266,7 @@ static void follow_ca(struct certs *c, bool leads, struct err *err)
                 c->ns, secret_names[CLIENT], secret_names[SERVER]);
         return;
     }
-    if (!leads || !c->scheduler)
+    if (!leads || !c->config->scheduler_deployment)
         return;
     gnutls_hash_fast(GNUTLS_DIG_SHA256, ca->p, ca->n, hash);
     for (size_t i = 0; i < sizeof hash; i++)
@@ -277,9 +278,10 @@ static void follow_ca(struct certs *c, bool leads, struct err *err)
                      sum.p);
     follow(c,
            &(struct follower){
-               .name = arena_printf(&a, "Deployment %s/%s", c->ns, c->scheduler),
+               .name = arena_printf(&a, "Deployment %s/%s", c->ns,
+                                    c->config->scheduler_deployment),
                .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s",
-                                    c->ns, c->scheduler),
+                                    c->ns, c->config->scheduler_deployment),
                .at = "spec.template.metadata.annotations." KEY_CA_CHECKSUM,
                .wanted = buf_span(&sum),
                .patch_type = "application/merge-patch+json",
@@ -298,18 +300,19 @@ static void follow_ca_bundle(struct certs *c, struct err *err)
                      "[{\"op\":\"add\",\"path\":\"/webhooks/0/clientConfig/caBundle\","
                      "\"value\":\"%s\"}]",
                      bundle.p);
-    follow(c,
-           &(struct follower){
-               .name = arena_printf(&a, "MutatingWebhookConfiguration %s", c->webhook),
-               .path = arena_printf(&a,
-                                    "/apis/admissionregistration.k8s.io/v1/"
-                                    "mutatingwebhookconfigurations/%s",
-                                    c->webhook),
-               .at = "webhooks.0.clientConfig.caBundle",
-               .wanted = buf_span(&bundle),
-               .patch_type = "application/json-patch+json",
-               .patch = span_of(patch)},
-           err);
+    follow(
+        c,
+        &(struct follower){.name = arena_printf(&a, "MutatingWebhookConfiguration %s",
+                                                c->config->webhook),
+                           .path = arena_printf(&a,
+                                                "/apis/admissionregistration.k8s.io/v1/"
+                                                "mutatingwebhookconfigurations/%s",
+                                                c->config->webhook),
+                           .at = "webhooks.0.clientConfig.caBundle",
+                           .wanted = buf_span(&bundle),
+                           .patch_type = "application/json-patch+json",
+                           .patch = span_of(patch)},
+        err);
 }
 
 /* -- steps -- */
@@ -329,7 +332,7 @@ static void step(struct certs *c)
                 problem = why;
         } else {
             follow_ca(c, leads, &problem);
-            if (leads && c->webhook && c->seen[SERVER].data[SECRET_CA].n)
+            if (leads && c->config->webhook && c->seen[SERVER].data[SECRET_CA].n)
                 follow_ca_bundle(c, &problem);
         }
     }
@@ -376,16 +379,6 @@ bool certs_is_loopback(const char *address)
     if (inet_pton(AF_INET, address, &v4) == 1)
         return ntohl(v4.s_addr) >> 24 == 127;
     return inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-static enum certs_mode mode_of(const struct certs_config *config, const char *listen)
-{
-    bool has_options = config->cert_file || config->key_file || config->client_ca_file ||
-                       config->front_ca_file || config->observe_ca_file;
-    bool insecure =
-        config->insecure == OPT_ON ||
-        (config->insecure == OPT_UNSET && certs_is_loopback(listen) && !has_options);
-    return insecure ? CERTS_INSECURE : config->cert_file ? CERTS_FILES : CERTS_SECRETS;
 }
 
 static int check(const struct certs_config *config, enum certs_mode mode, struct err *err)
@@ -518,11 +511,16 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     struct certs *c = xcalloc(1, sizeof *c);
     c->client = client;
     pthread_mutex_init(&c->lock, NULL);
-    c->ns = xstrdup(ns);
-    c->scheduler =
-        config->scheduler_deployment ? xstrdup(config->scheduler_deployment) : NULL;
-    c->webhook = config->webhook ? xstrdup(config->webhook) : NULL;
-    c->info.mode = mode_of(config, listen);
+    c->config = config;
+    c->ns = ns;
+    bool has_options = config->cert_file || config->key_file || config->client_ca_file ||
+                       config->front_ca_file || config->observe_ca_file;
+    bool insecure =
+        config->insecure == OPT_ON ||
+        (config->insecure == OPT_UNSET && certs_is_loopback(listen) && !has_options);
+    c->info.mode = insecure            ? CERTS_INSECURE
+                   : config->cert_file ? CERTS_FILES
+                                       : CERTS_SECRETS;
     c->info.has_front_proxy = config->front_ca_file;
     c->info.on_loopback =
         c->info.mode == CERTS_INSECURE && !config->cert_file && certs_is_loopback(listen);
@@ -565,9 +563,6 @@ void certs_free(struct certs *c)
     buf_fini(&c->served);
     buf_fini(&c->scheduler_cert);
     arena_fini(&c->names);
-    free(c->ns);
-    free(c->scheduler);
-    free(c->webhook);
     free(c);
 }
 

@@ -63,7 +63,7 @@ struct certs;
 
 /* New; chooses the mode, logs it and reads the files. The error names the option or file.
  * `listen` is the address of both ports, `ns` the namespace of the Secrets and of the
- * Service. The client is borrowed. */
+ * Service. The config, `ns` and the client are borrowed. */
 struct certs *certs_new(const struct certs_config *config, const char *listen,
                         const char *ns, struct kube_client *client, struct err *err);
 /* Starts the thread that follows the files and Secrets. All are borrowed. */

@@ -107,69 +107,6 @@ static void write_models(struct jwrite *w, const struct known_card *all, size_t 
     }
 }
 
-static void write_message(struct buf *out, const struct ledger_node *node, bool has_lease,
-                          int64_t grace_s)
-{
-    if (node->state != NODE_USABLE) {
-        reason_add_unusable(out, node);
-    } else if (!has_lease) {
-        buf_adds(out, "The cards of GpuNode are known; it has no Lease.");
-    } else {
-        buf_adds(out, "Lease of GpuNode is refreshed");
-        if (grace_s > 0)
-            buf_printf(out, " in %llds", (long long)grace_s);
-        buf_addc(out, '.');
-    }
-}
-
-static void write_node(struct jwrite *w, const struct ledger_node *node,
-                       const struct ledger_node_info *info, int64_t grace_s)
-{
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf message = {0};
-    struct known_card cards[SCV_MAX_CARDS];
-    size_t n = sort_cards(node, &a, cards);
-    write_head(w, "GpuNode", node->name, info->scv_created_s);
-    jwrite_object_end(w);
-    jwrite_object(w, "spec");
-    if (n)
-        jwrite_object(w, "device_infos");
-    for (size_t i = 0; i < n; i++) {
-        jwrite_key(w, cards[i].card->uuid);
-        write_card(w, cards[i].card, (struct span){0}, node->name);
-    }
-    if (n)
-        jwrite_object_end(w);
-    write_models(w, cards, n);
-    if (node->n_cards) { /* not wholly free, for whatever reason */
-        jwrite_array(w, "device_busy");
-        for (size_t i = 0; i < n; i++)
-            if (!card_is_free(cards[i].card))
-                jwrite_str(w, NULL, cards[i].card->uuid);
-        jwrite_array_end(w);
-    } else {
-        jwrite_raw(w, "device_busy", SPAN("null"));
-    }
-    jwrite_raw(w, "report_time", SPAN(WATCH_CACHE_REPORTED));
-    jwrite_object_end(w);
-    jwrite_object(w, "status");
-    jwrite_str(w, "health", node->state == NODE_USABLE ? SPAN("True") : SPAN("False"));
-    write_message(&message, node, info->has_lease, grace_s);
-    jwrite_str(w, "message", buf_span(&message));
-    jwrite_raw(w, "last_health_time", SPAN(WATCH_CACHE_RECOVERED));
-    jwrite_raw(w, "last_transition_time", SPAN(WATCH_CACHE_TRANSITION));
-    jwrite_object_end(w);
-    jwrite_object_end(w);
-}
-
-static const struct card *card_by_uuid(const struct ledger_node *node, struct span uuid)
-{
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (uuid.n && span_eq(node->cards[i].uuid, uuid))
-            return &node->cards[i];
-    return NULL;
-}
-
 /* Opens a container, and before the first one the list of containers. */
 static void begin_container(struct jwrite *w, bool *any, struct span name)
 {
@@ -217,13 +154,6 @@ struct held {
     bool put; /* with its pod */
 };
 
-/* A node whose GpuPods are rendered. */
-struct pods_source {
-    const struct ledger_node *node;
-    struct held *held; /* sorted */
-    size_t n_held;
-};
-
 static int compare_pod(const struct scv_held *h, struct span ns, struct span name)
 {
     return span_cmp(h->ns, ns) ?: span_cmp(h->pod, name);
@@ -237,43 +167,6 @@ static int by_pod(const void *a, const void *b)
     return compare_pod(x, y->ns, y->pod) ?: (x > y) - (x < y);
 }
 
-/* `pod` NULL: the pod has cards only from another device plugin. `name`: of the GpuPod. */
-static void write_pod(struct jwrite *w, const struct pods_source *from,
-                      const struct ledger_pod *pod, struct span ns, struct span pod_name,
-                      struct span name)
-{
-    const struct ledger_node *node = from->node;
-    struct held *held = from->held;
-    bool any = false;
-    write_head(w, "GpuPod", name, pod ? pod->created_s : 0);
-    jwrite_object(w, "labels");
-    jwrite_str(w, "nvidia-gpu-scheduler.node", node->name);
-    jwrite_object_end(w);
-    jwrite_object_end(w);
-    jwrite_object(w, "spec");
-    jwrite_str_set(w, "pod_name", pod_name);
-    jwrite_str_set(w, "pod_namespace", ns);
-    jwrite_str_set(w, "node_name", node->name);
-    if (pod)
-        write_promised(w, &any, pod);
-    for (size_t i = ARRAY_LOWER_BOUND(h, held, from->n_held,
-                                      compare_pod(h->is, ns, pod_name) < 0);
-         i < from->n_held && compare_pod(held[i].is, ns, pod_name) == 0; i++) {
-        const struct scv_held *h = held[i].is;
-        held[i].put = true;
-        begin_container(w, &any, h->container);
-        for (size_t k = 0; k < h->n_uuids; k++)
-            write_card(w, card_by_uuid(node, h->uuids[k]), h->uuids[k], node->name);
-        end_container(w);
-    }
-    if (any)
-        jwrite_array_end(w);
-    jwrite_object_end(w);
-    jwrite_object(w, "status");
-    jwrite_object_end(w);
-    jwrite_object_end(w);
-}
-
 /* -- from the ledger to the cache -- */
 
 static size_t put_node(void *ctx, struct watch_cache *cache,
@@ -281,19 +174,63 @@ static size_t put_node(void *ctx, struct watch_cache *cache,
                        const struct ledger_node *node)
 {
     const int64_t *grace_s = ctx;
-    cleanup_buf struct buf json = {0};
+    const bool usable = node->state == NODE_USABLE;
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf json = {0}, message = {0};
+    struct jwrite w = {.out = &json};
+    struct known_card cards[SCV_MAX_CARDS];
     struct ledger_node_info info = ledger_node_info(node);
     (void)l;
     if (!node->n_cards && !info.has_scv && !info.has_lease && !node->pods)
         return 1;
-    write_node(&(struct jwrite){.out = &json}, node, &info, *grace_s);
+    size_t n = sort_cards(node, &a, cards);
+    write_head(&w, "GpuNode", node->name, info.scv_created_s);
+    jwrite_object_end(&w);
+    jwrite_object(&w, "spec");
+    if (n)
+        jwrite_object(&w, "device_infos");
+    for (size_t i = 0; i < n; i++) {
+        jwrite_key(&w, cards[i].card->uuid);
+        write_card(&w, cards[i].card, (struct span){0}, node->name);
+    }
+    if (n)
+        jwrite_object_end(&w);
+    write_models(&w, cards, n);
+    if (node->n_cards) { /* not wholly free, for whatever reason */
+        jwrite_array(&w, "device_busy");
+        for (size_t i = 0; i < n; i++)
+            if (!card_is_free(cards[i].card))
+                jwrite_str(&w, NULL, cards[i].card->uuid);
+        jwrite_array_end(&w);
+    } else {
+        jwrite_raw(&w, "device_busy", SPAN("null"));
+    }
+    jwrite_raw(&w, "report_time", SPAN(WATCH_CACHE_REPORTED));
+    jwrite_object_end(&w);
+    jwrite_object(&w, "status");
+    jwrite_str(&w, "health", usable ? SPAN("True") : SPAN("False"));
+    if (!usable) {
+        reason_add_unusable(&message, node);
+    } else if (!info.has_lease) {
+        buf_adds(&message, "The cards of GpuNode are known; it has no Lease.");
+    } else {
+        buf_adds(&message, "Lease of GpuNode is refreshed");
+        if (*grace_s > 0)
+            buf_printf(&message, " in %llds", (long long)*grace_s);
+        buf_addc(&message, '.');
+    }
+    jwrite_str(&w, "message", buf_span(&message));
+    jwrite_raw(&w, "last_health_time", SPAN(WATCH_CACHE_RECOVERED));
+    jwrite_raw(&w, "last_transition_time", SPAN(WATCH_CACHE_TRANSITION));
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
     /* A new measurement alone is not a change: report_time is the time of the measurement
      * that brought the current state. */
     watch_cache_put(
         cache, owner,
         &(struct watch_cache_state){.name = node->name,
                                     .json = buf_span(&json),
-                                    .healthy = node->state == NODE_USABLE,
+                                    .healthy = usable,
                                     .now_s = clock_wall_ns() / 1000000000,
                                     .reported_s = info.has_sample ? info.sample_s : 0});
     return 1;
@@ -303,19 +240,55 @@ static size_t put_node(void *ctx, struct watch_cache *cache,
 struct pods_target {
     struct watch_cache *cache;
     struct watch_cache_owner *owner;
-    struct pods_source from;
+    const struct ledger_node *node;
+    struct held *held; /* sorted */
+    size_t n_held;
     struct buf name, json; /* of the one that is rendered */
 };
 
+/* `pod` NULL: the pod has cards only from another device plugin. */
 static void put_pod(struct pods_target *to, const struct ledger_pod *pod, struct span ns,
-                    struct span name)
+                    struct span pod_name)
 {
+    const struct ledger_node *node = to->node;
+    struct held *held = to->held;
+    struct jwrite w = {.out = &to->json};
+    bool any = false;
     buf_set(&to->name, ns);
     buf_addc(&to->name, '-');
-    buf_add_span(&to->name, name);
+    buf_add_span(&to->name, pod_name);
     buf_clear(&to->json);
-    write_pod(&(struct jwrite){.out = &to->json}, &to->from, pod, ns, name,
-              buf_span(&to->name));
+    write_head(&w, "GpuPod", buf_span(&to->name), pod ? pod->created_s : 0);
+    jwrite_object(&w, "labels");
+    jwrite_str(&w, "nvidia-gpu-scheduler.node", node->name);
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
+    jwrite_object(&w, "spec");
+    jwrite_str_set(&w, "pod_name", pod_name);
+    jwrite_str_set(&w, "pod_namespace", ns);
+    jwrite_str_set(&w, "node_name", node->name);
+    if (pod)
+        write_promised(&w, &any, pod);
+    for (size_t i =
+             ARRAY_LOWER_BOUND(h, held, to->n_held, compare_pod(h->is, ns, pod_name) < 0);
+         i < to->n_held && compare_pod(held[i].is, ns, pod_name) == 0; i++) {
+        const struct scv_held *h = held[i].is;
+        held[i].put = true;
+        begin_container(&w, &any, h->container);
+        for (size_t k = 0; k < h->n_uuids; k++) {
+            const struct card *card = NULL;
+            for (uint32_t c = 0; c < node->n_cards && h->uuids[k].n && !card; c++)
+                card = span_eq(node->cards[c].uuid, h->uuids[k]) ? &node->cards[c] : NULL;
+            write_card(&w, card, h->uuids[k], node->name);
+        }
+        end_container(&w);
+    }
+    if (any)
+        jwrite_array_end(&w);
+    jwrite_object_end(&w);
+    jwrite_object(&w, "status");
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
     watch_cache_put(to->cache, to->owner,
                     &(struct watch_cache_state){.name = buf_span(&to->name),
                                                 .json = buf_span(&to->json)});
@@ -327,7 +300,7 @@ static size_t put_pods(void *ctx, struct watch_cache *cache,
 {
     struct ledger_node_info info = ledger_node_info(node);
     cleanup_free struct held *held = xcalloc(info.n_held, sizeof *held);
-    struct pods_target to = {cache, owner, {node, held, info.n_held}, {0}, {0}};
+    struct pods_target to = {cache, owner, node, held, info.n_held, {0}, {0}};
     size_t n = 1;
     (void)ctx, (void)l;
     for (size_t i = 0; i < info.n_held; i++)

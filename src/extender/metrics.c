@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "domain/diagnosis.h"
@@ -172,22 +173,6 @@ static const struct family {
      call_names, result_name, true},
 };
 
-static void write_family(const struct counters *c, const struct family *f,
-                         struct buf *out)
-{
-    const tally *at = (const void *)((const char *)c + f->at);
-    prom_family(out, f->name, PROM_COUNTER, f->help);
-    for (int row = 0; row < f->rows; row++)
-        for (int i = 0; i < f->n; i++) {
-            const struct prom_label labels[] = {
-                {f->row_label, span_of(f->row_label ? f->row_values[row] : NULL)},
-                {f->label, span_of(f->values ? f->values[i] : f->value(i))}};
-            int64_t n = (int64_t)atomic_load_explicit(at++, memory_order_relaxed);
-            if (n || !f->sparse || i == 0)
-                prom_sample(out, f->name, labels + !f->row_label, 1 + !!f->row_label, n);
-        }
-}
-
 void counters_write(struct counters *c, struct buf *out)
 {
     static const char last[] = "gpushare_filter_last_call_timestamp_seconds";
@@ -199,8 +184,20 @@ void counters_write(struct counters *c, struct buf *out)
     for (int v = 0; v < COUNTERS_VERBS; v++)
         prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_names[v])}, 1,
                        &c->took[v]);
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        write_family(c, &families[i], out);
+    for (const struct family *f = families; f < families + ARRAY_LEN(families); f++) {
+        const tally *at = (const void *)((const char *)c + f->at);
+        prom_family(out, f->name, PROM_COUNTER, f->help);
+        for (int i = 0; i < f->rows * f->n; i++, at++) {
+            const char *row = f->row_label ? f->row_values[i / f->n] : NULL;
+            const struct prom_label labels[] = {
+                {f->row_label, span_of(row)},
+                {f->label,
+                 span_of(f->values ? f->values[i % f->n] : f->value(i % f->n))}};
+            int64_t n = (int64_t)atomic_load_explicit(at, memory_order_relaxed);
+            if (n || !f->sparse || i % f->n == 0)
+                prom_sample(out, f->name, labels + !row, 1 + !!row, n);
+        }
+    }
     prom_family(out, last, PROM_GAUGE, "When each client last called filter.");
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; i <= CALLERS; i++)
@@ -498,19 +495,6 @@ static void read_pending(struct count *c, const struct ledger *l, bool first)
     }
 }
 
-static void write_pending(struct pending_pods *p, struct buf *out)
-{
-    static const char name[] = "gpushare_pending_oldest_timestamp_seconds";
-    for (size_t i = 0; i < p->n; i++)
-        note_age(&p->since_s[p->requests[i].fits ? PENDING_FITS : PENDING_NO_ROOM],
-                 p->requests[i].since_s);
-    prom_family(out, name, PROM_GAUGE,
-                "When the oldest pending pod that requests GPUs was created.");
-    for (int i = 0; i < PENDINGS; i++)
-        if (p->since_s[i])
-            prom_labelled(out, name, "state", pendings[i], p->since_s[i]);
-}
-
 static void add_row(struct count *c, enum level level, const struct row *row)
 {
     struct table *t = &c->tables[level];
@@ -524,43 +508,39 @@ static void add_row(struct count *c, enum level level, const struct row *row)
     copy->model = arena_copy(&c->arena, row->model);
 }
 
-static void count_card(struct count *c, const struct ledger_node *node,
-                       const struct card *card, struct row *sum)
-{
-    struct row row = {.node = sum->node,
-                      .uuid = card->uuid,
-                      .model = card->kind->model,
-                      .values = {
-                          [CAPACITY] = card->total_mib,
-                          [PROMISED] = card->promised_mib,
-                          [USED] = card->used_mib > 0 ? card->used_mib : 0,
-                          [WITHHELD] = card->withheld_mib,
-                          [OVERUSE] = card->overuse_mib,
-                          [RESERVED] = card->reserved_mib,
-                          [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
-                          [FREE_CORDONED] = node->state == NODE_USABLE && node->cordoned
-                                                ? card->free_mib
-                                                : 0,
-                          [COMPUTE] = card->compute_promised,
-                          [HEALTHY] = card->state == CARD_AVAILABLE,
-                          [MEASURED] = card->used_mib >= 0,
-                          [COMPLETE] = card->use_known,
-                          [PROMISES] = card->pods,
-                      }};
-    snprintf(row.index, sizeof row.index, "%d", card->index);
-    for (int i = 0; i < COLUMNS; i++)
-        sum->values[i] += row.values[i] = frag_clamp(row.values[i]);
-    c->card_states[card->state]++;
-    add_row(c, CARD, &row);
-}
-
 static void count_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
     struct count *c = ctx;
+    const bool usable = node->state == NODE_USABLE;
     struct row row = {.node = node->name}, *cluster = c->tables[CLUSTER].rows;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        count_card(c, node, &node->cards[i], &row);
-    if (node->state == NODE_USABLE) {
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
+        struct row of = {
+            .node = node->name,
+            .uuid = card->uuid,
+            .model = card->kind->model,
+            .values = {
+                [CAPACITY] = card->total_mib,
+                [PROMISED] = card->promised_mib,
+                [USED] = card->used_mib > 0 ? card->used_mib : 0,
+                [WITHHELD] = card->withheld_mib,
+                [OVERUSE] = card->overuse_mib,
+                [RESERVED] = card->reserved_mib,
+                [FREE] = usable ? card->free_mib : 0,
+                [FREE_CORDONED] = usable && node->cordoned ? card->free_mib : 0,
+                [COMPUTE] = card->compute_promised,
+                [HEALTHY] = card->state == CARD_AVAILABLE,
+                [MEASURED] = card->used_mib >= 0,
+                [COMPLETE] = card->use_known,
+                [PROMISES] = card->pods,
+            }};
+        snprintf(of.index, sizeof of.index, "%d", card->index);
+        for (int i = 0; i < COLUMNS; i++)
+            row.values[i] += of.values[i] = frag_clamp(of.values[i]);
+        c->card_states[card->state]++;
+        add_row(c, CARD, &of);
+    }
+    if (usable) {
         struct select_view view;
         struct frag_node now;
         select_view(&view, node, NULL, SELECT_AS_IS);
@@ -578,8 +558,7 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
                                     pod->request->kind != REQUEST_NONE;
     for (int i = 0; i < COLUMNS; i++)
         cluster->values[i] += row.values[i];
-    c->node_states[node->left_out && node->state != NODE_USABLE ? NODE_NO_GPU
-                                                                : node->state]++;
+    c->node_states[node->left_out && !usable ? NODE_NO_GPU : node->state]++;
     diagnosis_count(l, node, c->drifts);
     if (node->n_cards)
         add_row(c, NODE, &row);
@@ -604,19 +583,6 @@ static void write_column(const struct table *t, enum level level, enum column k,
         else if (k != USED || level != CARD || row->values[MEASURED])
             prom_sample(out, name, labels, level, value);
     }
-}
-
-static void write_card_info(const struct table *t, struct buf *out)
-{
-    static const char info[] = "gpushare_card_info";
-    prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");
-    for (size_t i = 0; i < t->n; i++)
-        prom_sample(out, info,
-                    (struct prom_label[]){{"node", t->rows[i].node},
-                                          {"card", span_of(t->rows[i].index)},
-                                          {"uuid", t->rows[i].uuid},
-                                          {"model", t->rows[i].model}},
-                    4, 1);
 }
 
 /* As kube_resourcequota of kube-state-metrics. */
@@ -652,6 +618,9 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     const struct core *core = core_driver_read(source->driver);
     /* All replicas know the same: one of them exports the many series. */
     struct count c = {.detail = core_is_leader(core) ? source->detail : METRICS_CLUSTER};
+    static const char oldest[] = "gpushare_pending_oldest_timestamp_seconds",
+                      info[] = "gpushare_card_info";
+    const struct table *cards = &c.tables[CARD];
     bool ready = core_ready(core, core_driver_now(), NULL) == 0;
     for (int first = 1; ready && first >= 0; first--)
         read_pending(&c, core_ledger(core), first);
@@ -677,9 +646,24 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     for (enum level level = CLUSTER; level <= (enum level)c.detail; level++)
         for (int k = 0; k < COLUMNS; k++)
             write_column(&c.tables[level], level, (enum column)k, out);
-    write_pending(&c.pending, out);
+    struct pending_pods *p = &c.pending;
+    for (size_t i = 0; i < p->n; i++)
+        note_age(&p->since_s[p->requests[i].fits ? PENDING_FITS : PENDING_NO_ROOM],
+                 p->requests[i].since_s);
+    prom_family(out, oldest, PROM_GAUGE,
+                "When the oldest pending pod that requests GPUs was created.");
+    for (int i = 0; i < PENDINGS; i++)
+        if (p->since_s[i])
+            prom_labelled(out, oldest, "state", pendings[i], p->since_s[i]);
     if (c.detail == METRICS_CARD)
-        write_card_info(&c.tables[CARD], out);
+        prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");
+    for (const struct row *r = cards->rows; r < cards->rows + cards->n; r++)
+        prom_sample(out, info,
+                    (struct prom_label[]){{"node", r->node},
+                                          {"card", span_of(r->index)},
+                                          {"uuid", r->uuid},
+                                          {"model", r->model}},
+                    4, 1);
     for (int i = 0; i < LEVELS; i++)
         free(c.tables[i].rows);
     arena_fini(&c.arena);

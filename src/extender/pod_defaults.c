@@ -4,6 +4,7 @@
 #include "domain/dialect.h"
 #include "domain/fields.h"
 #include "domain/keys.h"
+#include "kube/jpath.h"
 #include "wire/base64.h"
 
 enum {
@@ -19,7 +20,7 @@ struct review {
     struct span scheduler, runtime_class;
     const struct dialect *dialect; /* NULL: none */
     size_t n_apps, n_inits;        /* containers so far */
-    struct buf cards; /* operations of JSON Patch, with a comma before each */
+    struct buf *cards; /* operations of JSON Patch, with a comma before each */
 };
 _Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
 
@@ -66,15 +67,15 @@ static void read_container(struct field_reader *r, const struct field *f, void *
     fields_read(r, f->where, container_fields, &c);
     if (c.parts && !c.cards) {
         struct span key = c.dialect->limits[DIALECT_CARDS].key;
-        buf_printf(&review->cards,
+        buf_printf(review->cards,
                    ",{\"op\":\"add\",\"path\":\"/spec/%.*s/%zu/resources/limits/",
                    SPAN_ARG(f->name), *n);
         for (; key.n; key.p++, key.n--)
             if (*key.p == '/')
-                buf_adds(&review->cards, "~1");
+                buf_adds(review->cards, "~1");
             else
-                buf_addc(&review->cards, *key.p);
-        buf_adds(&review->cards, "\",\"value\":\"1\"}");
+                buf_addc(review->cards, *key.p);
+        buf_adds(review->cards, "\",\"value\":\"1\"}");
     }
     ++*n;
 }
@@ -109,21 +110,6 @@ static const struct field review_fields[] = {
     FIELDS_END,
 };
 
-static int read_into(struct review *r, const struct field *fields, struct span json,
-                     struct arena *a, struct err *err)
-{
-    struct jread j;
-    jread_init(&j, json.p, json.n);
-    fields_read(&(struct field_reader){.j = &j, .a = a}, "body", fields, r);
-    return jread_finish(&j, err);
-}
-
-static void review_fini(struct review *r)
-{
-    buf_fini(&r->cards);
-}
-#define cleanup_review __attribute__((cleanup(review_fini)))
-
 /* Appends an operation of JSON Patch (RFC 6902), unless there is nothing to set. */
 static void add_member(struct jwrite *w, bool empty, const char *path, const char *value)
 {
@@ -140,12 +126,15 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
                          struct httpd_reply *reply)
 {
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf patch = {0};
+    cleanup_buf struct buf patch = {0}, cards = {0};
     struct buf *out = &reply->body;
-    cleanup_review struct review r = {.dialect = d->hami};
+    struct review r = {.dialect = d->hami, .cards = &cards};
     struct err err = {0};
     struct jwrite w = {.out = &patch};
-    int rc = read_into(&r, review_fields, body, &a, &err);
+    struct jread j;
+    jread_init(&j, body.p, body.n);
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "body", review_fields, &r);
+    int rc = jread_finish(&j, &err);
     if (rc == 0 &&
         (!span_eq(r.api, SPAN("admission.k8s.io/v1")) ||
          !span_eq(r.kind, SPAN("AdmissionReview")) || !r.uid.n || r.uid.n > UID_MAX))
@@ -169,8 +158,8 @@ void pod_defaults_answer(const struct pod_defaults *d, struct span body,
     add_member(&w, !r.scheduler.n || span_eq(r.scheduler, SPAN("default-scheduler")),
                "/spec/schedulerName", d->scheduler);
     add_member(&w, !r.runtime_class.n, "/spec/runtimeClassName", d->runtime_class);
-    if (r.cards.n)
-        buf_adds(&patch, r.cards.p + (patch.n == 1)); /* the first has no comma before */
+    if (cards.n)
+        buf_adds(&patch, cards.p + (patch.n == 1)); /* the first has no comma before */
     jwrite_array_end(&w);
     buf_adds(out, ",\"allowed\":true,\"patchType\":\"JSONPatch\",\"patch\":\"");
     base64_encode(buf_span(&patch), out);
@@ -203,14 +192,15 @@ static int try_pod(const struct pod_defaults *d, struct kube_client *client,
 {
     const struct kube_request request = {
         .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
-    cleanup_arena struct arena a = {0};
     cleanup_reply struct httpc_reply reply = {0};
-    cleanup_review struct review r = {0};
-    if (kube_ask(client, &request, &reply, err) ||
-        read_into(&r, pod_fields, buf_span(&reply.body), &a, err) ||
-        check_set("schedulerName", d->scheduler, r.scheduler, err))
+    if (kube_ask(client, &request, &reply, err))
         return -1;
-    return check_set("runtimeClassName", d->runtime_class, r.runtime_class, err);
+    json_auto_t *made = jpath_read(buf_span(&reply.body), err);
+    struct span scheduler = jpath_text(made, "spec.schedulerName"),
+                runtime_class = jpath_text(made, "spec.runtimeClassName");
+    return !made || check_set("schedulerName", d->scheduler, scheduler, err)
+               ? -1
+               : check_set("runtimeClassName", d->runtime_class, runtime_class, err);
 }
 
 int pod_defaults_await(const struct pod_defaults *d, struct kube_client *client,

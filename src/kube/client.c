@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "domain/object.h"
 #include "kube/client_priv.h"
+#include "kube/jpath.h"
 #include "kube/kubeconfig_priv.h"
 
 /* The client of the API server: credentials, calls, streams, errors, and how a program
@@ -352,28 +353,18 @@ static char *printable(struct span s, size_t max)
     return buf_take(&out);
 }
 
-static bool has_text(const json_t *root, const char *key, const char *text)
-{
-    const char *value = json_string_value(json_object_get(root, key));
-    return value && strcmp(value, text) == 0;
-}
-
-/* The timeout filter of kube-apiserver sends a Status without a kind. */
-static bool is_status(const json_t *root)
-{
-    return json_object_get(root, "kind") ? has_text(root, "kind", "Status")
-                                         : has_text(root, "status", "Failure");
-}
-
 /* The message of a Status object, or its reason; {"error": "..."} of our programs. NULL for any
  * other object. Borrowed. */
 static const char *message_of(const json_t *root)
 {
-    const char *message = json_string_value(json_object_get(root, "message"));
-    if (!is_status(root))
-        return json_string_value(json_object_get(root, "error"));
-    return message && *message ? message
-                               : json_string_value(json_object_get(root, "reason"));
+    /* The timeout filter of kube-apiserver sends a Status without a kind. */
+    bool is_status = json_object_get(root, "kind")
+                         ? !strcmp(jpath_string(root, "kind"), "Status")
+                         : !strcmp(jpath_string(root, "status"), "Failure");
+    const char *message = jpath_text(root, "message").p;
+    if (!is_status)
+        return jpath_text(root, "error").p;
+    return message && *message ? message : jpath_text(root, "reason").p;
 }
 
 int kube_check_html(struct span body, struct err *err)

@@ -33,7 +33,7 @@ int64_t jpath_number(const json_t *j, const char *path)
 json_t *jpath_read(struct span text, struct err *err)
 {
     json_error_t bad;
-    json_t *j = json_loadb(text.n ? text.p : "", text.n, 0, &bad);
+    json_t *j = json_loadb(text.n ? text.p : "", text.n, JSON_ALLOW_NUL, &bad);
     if (!j)
         err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
     return j;

@@ -55,23 +55,23 @@ static int change_certificate(const struct facts *f, struct change *out, struct 
 /* -- the configuration -- */
 
 /* Sets address, TLS and certificate in the entry `at` ("extenders.0"). */
-static int set_entry(const struct change_input *in, struct edit *e, const char *at,
+static int set_entry(const struct facts *f, struct edit *e, const char *at,
                      struct err *err)
 {
     const json_t *old = jpath(e->json, at);
     bool tls = jpath(old, "tlsConfig"), ours = facts_has_our_certificate(old);
     cleanup_free char *path = xasprintf("%s.tlsConfig", at);
-    cleanup_free char *url = facts_planned_url(in->facts, in->address, in->insecure);
-    cleanup_free char *server = facts_server_name(in->facts);
+    cleanup_free char *url = facts_planned_url(f);
+    cleanup_free char *server = facts_server_name(f);
     cleanup_free char *lines = xasprintf(
         "tlsConfig:\n  caFile: " FACTS_TLS_DIR "/ca.crt\n  certFile: " FACTS_TLS_DIR
         "/client.crt\n  keyFile: " FACTS_TLS_DIR "/client.key\n  serverName: %s\n",
         server);
     if (edit_set(e, at, "urlPrefix", url, err) ||
-        edit_set(e, at, "enableHTTPS", in->insecure ? "false" : "true", err))
+        edit_set(e, at, "enableHTTPS", f->insecure ? "false" : "true", err))
         return -1;
     /* kube-scheduler would read the files of tlsConfig also for http://. */
-    if (in->insecure)
+    if (f->insecure)
         return tls ? edit_remove(e, path, err) : 0;
     if (!tls)
         return edit_add_key(e, at, lines, err);
@@ -80,32 +80,15 @@ static int set_entry(const struct change_input *in, struct edit *e, const char *
                        "%s: the extender has a tlsConfig that does not name the files "
                        "in " FACTS_TLS_DIR ": remove it",
                        e->name);
-    return in->facts->namespace ? edit_set(e, path, "serverName", server, err) : 0;
-}
-
-/* The file of policy/ with the address and kubeconfig of this node. */
-static int make_policy(const struct change_input *in, struct edit *e, struct err *err)
-{
-    const char *kubeconfig = facts_option(in->facts, "kubeconfig");
-    const char *image = jpath_string(in->facts->container, "image");
-    if (facts_minor(in->facts) < 25)
-        return err_set(err, ERR_INVALID,
-                       "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
-                       "on: follow policy/README.md",
-                       in->facts->manifest.path, image);
-    if (edit_open(POLICY, in->config, e, err) || set_entry(in, e, "extenders.0", err))
-        return -1;
-    return kubeconfig && *kubeconfig == '/'
-               ? edit_set(e, "clientConnection", "kubeconfig", kubeconfig, err)
-               : 0;
+    return f->namespace ? edit_set(e, path, "serverName", server, err) : 0;
 }
 
 /* Adds the entry to a configuration of the user, or changes the existing one. */
-static int change_entry(const struct change_input *in, const char *policy, struct edit *e,
+static int change_entry(const struct facts *f, const char *policy, struct edit *e,
                         struct err *err)
 {
     static const char key[] = "\nextenders:";
-    const struct facts_file *file = &in->facts->config;
+    const struct facts_file *file = &f->config;
     const json_t *list = jpath(file->json, "extenders"), *entry;
     size_t i;
     if (edit_open(file->path, buf_span(&file->bytes), e, err))
@@ -113,15 +96,15 @@ static int change_entry(const struct change_input *in, const char *policy, struc
     json_array_foreach(list, i, entry)
     {
         cleanup_free char *at = xasprintf("extenders.%zu", i);
-        if (entry == in->facts->entry)
-            return !facts_has_own_certificate(entry) ? set_entry(in, e, at, err)
-                   : !in->address
+        if (entry == f->entry)
+            return !facts_has_own_certificate(entry) ? set_entry(f, e, at, err)
+                   : !f->address
                        ? 0
                        : err_set(err, ERR_INVALID,
                                  "%s: the extender has a certFile of its own: set its "
                                  "urlPrefix by hand",
                                  file->path);
-        if (!in->facts->entry && *jpath_string(entry, "bindVerb"))
+        if (!f->entry && *jpath_string(entry, "bindVerb"))
             return err_set(err, ERR_INVALID,
                            "%s: another extender has a bindVerb, and kube-scheduler "
                            "allows only one. Remove one of them",
@@ -209,12 +192,12 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct e
     return 0;
 }
 
-int change_make(const struct change_input *in, struct change *out, struct err *err)
+int change_make(const struct facts *f, struct span policy_file, struct change *out,
+                struct err *err)
 {
-    const struct facts *f = in->facts;
     const char *option = facts_option(f, "config"), *path = f->manifest.path;
     const char *file = option ? option : FACTS_CONFIG;
-    bool tls = !in->insecure && !facts_has_own_certificate(f->entry);
+    bool tls = !f->insecure && !facts_has_own_certificate(f->entry);
     cleanup_edit struct edit policy = {0}, config = {0}, manifest = {0}, kubeadm = {0};
     if (f->manifest.why.code != ERR_NONE)
         return err_set(err, f->manifest.why.code,
@@ -232,7 +215,17 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
     if (f->config.why.code != ERR_NONE && f->config.why.code != ERR_NOT_FOUND &&
         (option || f->config.why.code != ERR_INVALID))
         return err_set(err, f->config.why.code, "%s", f->config.why.msg);
-    if (make_policy(in, &policy, err) ||
+    /* The file of policy/ with the address and kubeconfig of this node. */
+    if (facts_minor(f) < 25)
+        return err_set(err, ERR_INVALID,
+                       "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
+                       "on: follow policy/README.md",
+                       path, jpath_string(f->container, "image"));
+    const char *kubeconfig = facts_option(f, "kubeconfig");
+    if (edit_open(POLICY, policy_file, &policy, err) ||
+        set_entry(f, &policy, "extenders.0", err) ||
+        (kubeconfig && *kubeconfig == '/' &&
+         edit_set(&policy, "clientConnection", "kubeconfig", kubeconfig, err)) ||
         edit_open(path, buf_span(&f->manifest.bytes), &manifest, err))
         return -1;
     /* A new `command` would replace the image's entrypoint. */
@@ -245,7 +238,7 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
         return -1;
     /* A file that no option names is replaced: kube-scheduler does not read it. */
     bool users = option && f->config.why.code == ERR_NONE;
-    if (users && change_entry(in, policy.text.p, &config, err))
+    if (users && change_entry(f, policy.text.p, &config, err))
         return -1;
     keep_file(out, CHANGE_CONFIG, &f->config, users ? &config.text : &policy.text);
     if (tls && change_certificate(f, out, err))
@@ -261,9 +254,8 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
     return 0;
 }
 
-int change_renew(const struct change_input *in, struct change *out, struct err *err)
+int change_renew(const struct facts *f, struct change *out, struct err *err)
 {
-    const struct facts *f = in->facts;
     if (!facts_has_our_certificate(f->entry))
         return err_set(err, ERR_NOT_FOUND,
                        "kube-scheduler does not use the certificate in " FACTS_TLS_DIR

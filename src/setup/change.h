@@ -28,15 +28,10 @@ struct change {
     struct err kubeadm_why;
 };
 
-struct change_input {
-    const struct facts *facts;
-    const char *address; /* HOST:PORT; NULL: the existing address, or that of policy/ */
-    bool insecure;       /* plain HTTP, for an extender with --insecure */
-    struct span config;  /* policy/kube-scheduler-config.yaml */
-};
-
-/* All changes. Without a Secret (facts.secret_why), the node must have its files. */
-int change_make(const struct change_input *in, struct change *out, struct err *err);
+/* All changes. `policy_file`: policy/kube-scheduler-config.yaml. Without a Secret
+ * (facts.secret_why), the node must have its files. */
+int change_make(const struct facts *f, struct span policy_file, struct change *out,
+                struct err *err);
 /* The ClusterConfiguration with what the option and the volumes of the static pod need, so that
  * `kubeadm upgrade` keeps them; `tls`: also the folder of the certificate. */
 int change_kubeadm(const struct facts *f, const char *config, bool tls, struct edit *e,
@@ -46,5 +41,5 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct e
  * changed, there or by change_make. */
 int change_revert(struct span old, struct span with, struct edit *e, struct err *err);
 /* Only the files of the certificate, where the manifest's kube-scheduler uses them. */
-int change_renew(const struct change_input *in, struct change *out, struct err *err);
+int change_renew(const struct facts *f, struct change *out, struct err *err);
 void change_fini(struct change *c);

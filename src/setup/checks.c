@@ -92,34 +92,6 @@ static void add_file(struct checks *out, const char *id, const struct err *why,
         why->msg);
 }
 
-static void check_process(const struct facts *f, struct checks *out)
-{
-    const char *path = f->manifest.path;
-    const struct facts_file *newer = facts_newer_file(f);
-    cleanup_free char *restart =
-        xasprintf("kill %d    # the kubelet restarts it", f->pid);
-    if (newer)
-        add(out, PROBLEM, "older-than-file",
-            "kube-scheduler reads this file only when it starts", restart,
-            "kube-scheduler (process %d) started before %s was changed", f->pid,
-            newer->path);
-    else if (f->pid)
-        add(out, OK, "", NULL, NULL, "process %d runs with the options of %s", f->pid,
-            path);
-    else if (f->other_pid)
-        add(out, PROBLEM, "other-arguments",
-            "the kubelet has not applied the manifest: it is busy, stopped, or rejects "
-            "the file",
-            KUBELET_LOG,
-            "kube-scheduler (process %d) does not run with the options of %s",
-            f->other_pid, path);
-    else
-        add(out, PROBLEM, "not-running",
-            "it exited, perhaps because of its configuration, or the kubelet does not "
-            "start it",
-            CRASH_LOG "\n" KUBELET_LOG, "kube-scheduler does not run on this node");
-}
-
 /* False: kube-scheduler reads no configuration with an entry of the extender. */
 static bool check_scheduler(const struct facts *f, struct checks *out)
 {
@@ -154,7 +126,30 @@ static bool check_scheduler(const struct facts *f, struct checks *out)
     else if (!inside)
         add(out, PROBLEM, "no-option", NO_CARD, INSTALL,
             "kube-scheduler (%s) has no --config", f->manifest.path);
-    check_process(f, out);
+    const char *path = f->manifest.path;
+    const struct facts_file *newer = facts_newer_file(f);
+    cleanup_free char *restart =
+        xasprintf("kill %d    # the kubelet restarts it", f->pid);
+    if (newer)
+        add(out, PROBLEM, "older-than-file",
+            "kube-scheduler reads this file only when it starts", restart,
+            "kube-scheduler (process %d) started before %s was changed", f->pid,
+            newer->path);
+    else if (f->pid)
+        add(out, OK, "", NULL, NULL, "process %d runs with the options of %s", f->pid,
+            path);
+    else if (f->other_pid)
+        add(out, PROBLEM, "other-arguments",
+            "the kubelet has not applied the manifest: it is busy, stopped, or rejects "
+            "the file",
+            KUBELET_LOG,
+            "kube-scheduler (process %d) does not run with the options of %s",
+            f->other_pid, path);
+    else
+        add(out, PROBLEM, "not-running",
+            "it exited, perhaps because of its configuration, or the kubelet does not "
+            "start it",
+            CRASH_LOG "\n" KUBELET_LOG, "kube-scheduler does not run on this node");
     if (!inside || !f->config.mounted)
         return false;
     why = &f->config.why;

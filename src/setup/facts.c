@@ -190,41 +190,11 @@ static void read_yaml(struct facts_file *file)
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
 
-/* One file of the kubelet's folder. kubeadm's pod is recognized by its name, which the
- * static pods of other distributions and second schedulers do not have. */
-static void read_manifest(const char *folder, const char *name, struct facts *f)
-{
-    struct facts_file file = {.path = xasprintf("%s/%s", folder, name)};
-    struct stat st;
-    /* The kubelet also reads regular files only. */
-    if (stat(file.path, &st) == 0 && S_ISREG(st.st_mode))
-        read_yaml(&file);
-    static const char ours[] = "kube-scheduler";
-    bool unreadable =
-        file.why.code != ERR_NONE &&
-        (strstr(name, "scheduler") ||
-         (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
-    bool found = file.why.code == ERR_NONE &&
-                 !strcmp(jpath_string(file.json, "metadata.name"), ours) &&
-                 jpath(file.json, "spec.containers.0");
-    if (f->manifest.why.code == ERR_NONE && unreadable) {
-        f->manifest.why = file.why;
-    } else if (found && f->manifest.path) {
-        err_set(&f->manifest.why, ERR_CONFLICT,
-                "%s and %s are the same static pod: move one of them out of the folder",
-                f->manifest.path, file.path);
-    } else if (found) {
-        file.why = f->manifest.why;
-        f->manifest = file;
-        return;
-    }
-    file_fini(&file);
-}
-
 /* The static pod. The kubelet runs every file of the folder, whatever its suffix: a malformed
  * or second one may be the one that runs. */
 static void read_manifests(struct facts *f)
 {
+    static const char ours[] = "kube-scheduler";
     struct dirent **names;
     cleanup_free char *folder = xasprintf("%s" MANIFESTS, f->root);
     int n = scandir(folder, &names, NULL, alphasort);
@@ -235,9 +205,35 @@ static void read_manifests(struct facts *f)
         return;
     }
     for (int i = 0; i < n; i++) {
-        if (names[i]->d_name[0] != '.') /* the kubelet skips these, too */
-            read_manifest(folder, names[i]->d_name, f);
-        free(names[i]);
+        cleanup_free struct dirent *entry = names[i];
+        const char *name = entry->d_name;
+        struct facts_file file = {.path = xasprintf("%s/%s", folder, name)};
+        struct stat st;
+        /* As the kubelet: regular files, and no name with a dot in front. */
+        if (*name != '.' && stat(file.path, &st) == 0 && S_ISREG(st.st_mode))
+            read_yaml(&file);
+        bool unreadable =
+            file.why.code != ERR_NONE &&
+            (strstr(name, "scheduler") ||
+             (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
+        /* kubeadm's pod is recognized by its name, which the static pods of other distributions and
+         * second schedulers do not have. */
+        bool found = file.why.code == ERR_NONE &&
+                     !strcmp(jpath_string(file.json, "metadata.name"), ours) &&
+                     jpath(file.json, "spec.containers.0");
+        if (f->manifest.why.code == ERR_NONE && unreadable)
+            f->manifest.why = file.why;
+        else if (found && f->manifest.path)
+            err_set(&f->manifest.why, ERR_CONFLICT,
+                    "%s and %s are the same static pod: move one of them out of the "
+                    "folder",
+                    f->manifest.path, file.path);
+        if (!found || f->manifest.path) {
+            file_fini(&file);
+            continue;
+        }
+        file.why = f->manifest.why;
+        f->manifest = file;
     }
     free(names);
     f->container = jpath(f->manifest.json, "spec.containers.0");
@@ -272,14 +268,18 @@ static bool read_of(const char *proc, const char *pid, const char *name, struct 
     return file_read(path, PROC_MAX, out, NULL) == 0 && out->n;
 }
 
-/* The start of the process on the wall clock, exact to a tick. (The btime of /proc/stat
- * has whole seconds only.) */
-static bool read_start(const char *proc, const char *pid, int64_t *ns)
+/* Of several processes with the pod's command, the youngest counts. */
+static void read_process(const char *proc, const char *pid, struct facts *f)
 {
-    cleanup_buf struct buf stat = {0};
+    cleanup_buf struct buf name = {0}, line = {0}, stat = {0};
+    const char *word;
     long long ticks = 0;
-    if (!read_of(proc, pid, "stat", &stat))
-        return false;
+    bool same = true;
+    /* A zombie has no arguments. */
+    if (!read_of(proc, pid, "comm", &name) ||
+        !span_eq(span_trim(buf_span(&name)), SPAN("kube-scheduler")) ||
+        !read_of(proc, pid, "cmdline", &line) || !read_of(proc, pid, "stat", &stat))
+        return;
     const char *end = memrchr(stat.p, ')', stat.n);
     if (!end ||
         sscanf(
@@ -287,24 +287,10 @@ static bool read_start(const char *proc, const char *pid, int64_t *ns)
             ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
             "%*d %lld",
             &ticks) != 1)
-        return false;
-    *ns = clock_wall_ns() - clock_mono_us() * 1000 +
-          ticks * (1000000000 / sysconf(_SC_CLK_TCK));
-    return true;
-}
-
-/* Of several processes with the pod's command, the youngest counts. */
-static void read_process(const char *proc, const char *pid, struct facts *f)
-{
-    cleanup_buf struct buf name = {0}, line = {0};
-    const char *word;
-    int64_t started_ns;
-    bool same = true;
-    /* A zombie has no arguments. */
-    if (!read_of(proc, pid, "comm", &name) ||
-        !span_eq(span_trim(buf_span(&name)), SPAN("kube-scheduler")) ||
-        !read_of(proc, pid, "cmdline", &line) || !read_start(proc, pid, &started_ns))
         return;
+    /* On the wall clock, exact to a tick. (The btime of /proc/stat has whole seconds only.) */
+    int64_t started_ns = clock_wall_ns() - clock_mono_us() * 1000 +
+                         ticks * (1000000000 / sysconf(_SC_CLK_TCK));
     struct span rest = buf_span(&line);
     for (size_t i = 0; same && (word = word_at(f->container, i)); i++) {
         struct span argument = span_cut(&rest, '\0');
@@ -478,19 +464,34 @@ static int send_request(struct httpc *http, const char *path, struct span body,
     return httpc_call(http, &request, BODY_MAX, reply, err);
 }
 
-/* Calls the extender at f->url; if `tls` is NULL, with the entry's certificates, as `name`. */
-static void call_extender(struct facts *f, const struct httpc_config *tls,
-                          const char *name)
+/* As planned: the certificate that the changes leave or put there is the administrator's own,
+ * or that of the Secret, or without a Secret the files on the node. */
+void facts_reach(struct facts *f, bool planned)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","
                               "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
                               "\"spec\":{\"containers\":[]}},\"Nodes\":null,"
                               "\"NodeNames\":[]}";
+    const bool own =
+        !planned || !f->secret.data[SECRET_CERT].n || facts_has_own_certificate(f->entry);
+    const bool renamed = planned && f->namespace && facts_has_our_certificate(f->entry);
     const char *verb = jpath_string(f->entry, "filterVerb");
-    const struct httpc_config named = {.ca_pem = buf_span(&f->named[SECRET_CA].bytes),
-                                       .cert_pem = buf_span(&f->named[SECRET_CERT].bytes),
-                                       .key_pem = buf_span(&f->named[SECRET_KEY].bytes),
-                                       .server_name = *name ? name : NULL};
+    cleanup_free char *server = facts_server_name(f);
+    const char *name =
+        own && !renamed ? jpath_string(f->entry, "tlsConfig.serverName") : server;
+    struct httpc_config tls = {0};
+    struct span pem[SECRET_KEYS];
+    for (int i = 0; i < SECRET_KEYS; i++)
+        pem[i] = buf_span(own ? &f->named[i].bytes : &f->secret.data[i]);
+    if (!planned || !f->insecure)
+        tls = (struct httpc_config){.ca_pem = pem[SECRET_CA],
+                                    .cert_pem = pem[SECRET_CERT],
+                                    .key_pem = pem[SECRET_KEY],
+                                    .server_name = *name ? name : NULL};
+    f->url =
+        planned ? facts_planned_url(f) : xstrdup(jpath_string(f->entry, "urlPrefix"));
+    if (!planned && !f->entry)
+        return;
     const char *host = strstr(f->url, "://");
     const char *prefix = host ? strchrnul(host + 3, '/') : "";
     cleanup_free char *base = xmemdup0(f->url, strlen(f->url) - strlen(prefix));
@@ -500,7 +501,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
     cleanup_free char *path =
         xasprintf("%.*s/%s", (int)n, prefix, *verb ? verb : "filter");
     cleanup_reply struct httpc_reply reply = {0}, version = {0};
-    struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
+    struct httpc *http = connect_to(base, &tls, &f->detail);
     int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
     json_auto_t *j = rc ? NULL : jpath_read(buf_span(&reply.body), NULL), *v = NULL;
     if (rc) {
@@ -520,28 +521,6 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
                 *error ? ": " : "", error);
     }
     httpc_free(http);
-}
-
-/* As planned: the certificate that the changes leave or put there is the administrator's own,
- * or that of the Secret, or without a Secret the files on the node. */
-void facts_reach(struct facts *f, bool planned, const char *address, bool insecure)
-{
-    cleanup_free char *server = facts_server_name(f);
-    struct httpc_config tls = {0};
-    if (!insecure)
-        tls = (struct httpc_config){.ca_pem = buf_span(&f->secret.data[SECRET_CA]),
-                                    .cert_pem = buf_span(&f->secret.data[SECRET_CERT]),
-                                    .key_pem = buf_span(&f->secret.data[SECRET_KEY]),
-                                    .server_name = server};
-    bool own =
-        !planned || !f->secret.data[SECRET_CERT].n || facts_has_own_certificate(f->entry);
-    f->url = planned ? facts_planned_url(f, address, insecure)
-                     : xstrdup(jpath_string(f->entry, "urlPrefix"));
-    if (planned || f->entry)
-        call_extender(f, own && !insecure ? NULL : &tls,
-                      planned && f->namespace && facts_has_our_certificate(f->entry)
-                          ? server
-                          : jpath_string(f->entry, "tlsConfig.serverName"));
 }
 
 /* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */
@@ -587,12 +566,12 @@ bool facts_has_own_certificate(const json_t *entry)
             *jpath_string(entry, "tlsConfig.certData"));
 }
 
-char *facts_planned_url(const struct facts *f, const char *address, bool insecure)
+char *facts_planned_url(const struct facts *f)
 {
     const char *old = strstr(jpath_string(f->entry, "urlPrefix"), "://");
-    const char *scheme = insecure ? "http" : "https";
-    if (address)
-        return xasprintf("%s://%s" FACTS_VERBS, scheme, address);
+    const char *scheme = f->insecure ? "http" : "https";
+    if (f->address)
+        return xasprintf("%s://%s" FACTS_VERBS, scheme, f->address);
     return old ? xasprintf("%s%s", scheme, old)
                : xasprintf("%s://127.0.0.1:%lld" FACTS_VERBS, scheme,
                            f->node_port ?: FACTS_NODE_PORT);

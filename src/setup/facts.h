@@ -54,6 +54,10 @@ struct facts {
     /* Both borrowed. The node's root folder ("" for this machine); the kubeconfig of the API server,
      * NULL: /etc/kubernetes/admin.conf of the node. */
     const char *root, *kubeconfig;
+    /* Of the extender, for what is planned: HOST:PORT, borrowed; NULL: as configured, or the node
+     * port of its Service. Plain HTTP. */
+    const char *address;
+    bool insecure;
     /* Of the extender, its Secret and its Service; borrowed. NULL: kube-system. It is not
      * looked up: any user who may create a Service could name another one. */
     const char *namespace;
@@ -103,11 +107,11 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err);
  * Calls the extender as kube-scheduler does: POST to the filter verb, with a pod that
  * requests nothing and without nodes, which changes nothing.
  *
- * `planned`: the call that kube-scheduler makes after the changes of change.h, at `address` if
- * not NULL, with the Secret's certificate where these set it. Else as configured, with URL and TLS
- * files of the entry, if there is one; the others are false.
+ * `planned`: the call that kube-scheduler makes after the changes of change.h, with the Secret's
+ * certificate where these set it. Else as configured, with URL and TLS files of the entry, if there
+ * is one.
  */
-void facts_reach(struct facts *f, bool planned, const char *address, bool insecure);
+void facts_reach(struct facts *f, bool planned);
 /* Is kube-scheduler, which runs with the pod's options, healthy? Calls its /healthz. */
 bool facts_is_healthy(const struct facts *f, struct err *err);
 
@@ -131,9 +135,9 @@ const json_t *facts_find_entry(const json_t *config);
 bool facts_has_our_certificate(const json_t *entry);
 /* Does it have a client certificate of the administrator? Such an entry stays. */
 bool facts_has_own_certificate(const json_t *entry);
-/* The urlPrefix after the changes; `address` NULL: as it is, or the node port of the
- * Service on 127.0.0.1, which is FACTS_NODE_PORT if it was not read. New. */
-char *facts_planned_url(const struct facts *f, const char *address, bool insecure);
+/* The urlPrefix after the changes: f->address, or as it is, or the node port of the Service on
+ * 127.0.0.1, which is FACTS_NODE_PORT if it was not read. New. */
+char *facts_planned_url(const struct facts *f);
 /* The file that was changed since the process started, and that kube-scheduler reads only
  * when it starts: its configuration, or the CA of tlsConfig. NULL: none. It reads the
  * client certificate and its key again for each connection (client-go,

@@ -102,7 +102,7 @@ static int check(struct run *r, struct err *err)
     const struct options *o = r->options;
     bool reach = !strcmp(o->args.items[0], "reach");
     read_facts(r);
-    facts_reach(&r->facts, reach, o->address, reach && o->insecure);
+    facts_reach(&r->facts, reach);
     int status = reach ? checks_reach(&r->facts, &r->out)
                        : checks_run(&r->facts, !o->no_cluster, &r->out);
     return entry_print(&r->out, err) ? -1 : status;
@@ -124,11 +124,8 @@ static int plan(struct run *r, struct err *err)
     if (file_read(policy, FILE_MAX, &config, err))
         return -1;
     read_facts(r);
-    const struct change_input in = {.facts = &r->facts,
-                                    .address = o->address,
-                                    .insecure = o->insecure,
-                                    .config = buf_span(&config)};
-    int rc = (renew ? change_renew : change_make)(&in, &made, err);
+    int rc = renew ? change_renew(&r->facts, &made, err)
+                   : change_make(&r->facts, buf_span(&config), &made, err);
     for (int i = 0; rc == 0 && i < CHANGE_FILES; i++) {
         cleanup_free char *to = xasprintf("%s/%s", o->out, names[i]);
         if (!made.files[i].path)
@@ -258,6 +255,8 @@ static int command(void *ctx, struct err *err)
     r->facts.namespace = namespace;
     r->facts.root = r->options->root ?: "";
     r->facts.kubeconfig = r->options->kubeconfig;
+    r->facts.address = address;
+    r->facts.insecure = r->options->insecure;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n && (args->n == 1 || commands[i].run == store) &&
             !strcmp(args->items[0], commands[i].name))

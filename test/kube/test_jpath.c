@@ -5,6 +5,15 @@
 
 /* Values of foreign JSON by path: whatever is on the way, there is no value rather than a fault. */
 
+/* The API server stores a NUL in an annotation: it must not hide the other objects of a list. */
+TEST(a_string_with_a_nul_is_no_fault_of_the_document)
+{
+    json_auto_t *j =
+        jpath_read(SPAN("{\"items\":[{\"a\":\"x\\u0000y\"},{\"a\":\"z\"}]}"), NULL);
+    ck_assert_str_eq(jpath_string(j, "items.0.a"), "x");
+    ck_assert_str_eq(jpath_string(j, "items.1.a"), "z");
+}
+
 TEST(values_by_path)
 {
     struct err err = {0};

@@ -22,10 +22,10 @@ static int make(char *manifest, char *config, const char *address)
         buf_printf(&f.secret.data[i], "pem of %s\n", facts_tls_names[i].member);
     if (without_secret)
         err_set(&f.secret_why, ERR_NOT_FOUND, "secrets \"x\" not found");
-    const struct change_input in = {
-        .facts = &f, .address = address, .insecure = insecure, .config = span_of(policy)};
+    f.address = address;
+    f.insecure = insecure;
     err = (struct err){0};
-    return change_make(&in, &plan, &err);
+    return change_make(&f, span_of(policy), &plan, &err);
 }
 
 static void made(char *manifest, char *config, const char *address)
