@@ -52,18 +52,6 @@ static void clear_plan(struct core_preempt_pod *e)
     e->cards = 0;
 }
 
-/* Keeps the cards again, after a failed bind of the pod. */
-static void keep_cards(struct step *s, const struct core_preempt_pod *e)
-{
-    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
-    /* kube-scheduler may have nominated it to another node since. */
-    const struct ledger_nomination *m = pod ? pod->nomination : NULL;
-    bool free_to =
-        pod && !pod->node && (!m || (!m->kept && span_eq(m->node->name, e->node)));
-    if (e->cards && free_to)
-        ledger_pod_keep(s->core->ledger, pod, e->node, e->cards);
-}
-
 /* Other pods may use the cards again. */
 static void release_cards(struct step *s, struct core_preempt_pod *e)
 {
@@ -425,14 +413,21 @@ static void sweep(struct step *s)
     struct core *core = s->core;
     LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
     {
-        const struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
+        struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
         bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
         bool waits = e->state == CORE_PREEMPT_WAITING;
         bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
-        if (!pod || bound || over || (waits && !pod->node && !may_preempt(core, e->uid)))
+        if (!pod || bound || over ||
+            (waits && !pod->node && !may_preempt(core, e->uid))) {
             entry_remove(s, e);
-        else if (e->state == CORE_PREEMPT_DONE)
-            keep_cards(s, e);
+            continue;
+        }
+        /* Keeps the cards again, after a failed bind of the pod. kube-scheduler may have
+         * nominated it to another node since. */
+        const struct ledger_nomination *m = pod->nomination;
+        if (e->state == CORE_PREEMPT_DONE && e->cards && !pod->node &&
+            (!m || (!m->kept && span_eq(m->node->name, e->node))))
+            ledger_pod_keep(core->ledger, pod, e->node, e->cards);
     }
 }
 

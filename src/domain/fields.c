@@ -85,15 +85,6 @@ void fields_read(struct field_reader *r, const char *where, const struct field *
     }
 }
 
-static void write_number(struct jwrite *w, const struct field *f, const char *object)
-{
-    int64_t v = *(const int64_t *)(const void *)(object + f->at);
-    if (f->has
-            ? *(const bool *)(object + f->has)
-            : f->absent == ABSENT_NEVER || (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
-        jwrite_i64(w, f->name.p, v);
-}
-
 void fields_write(struct jwrite *w, const struct field *fields, const void *object)
 {
     jwrite_object(w, NULL);
@@ -105,9 +96,13 @@ void fields_write(struct jwrite *w, const struct field *fields, const void *obje
             jwrite_str_set(w, f->name.p, *(const struct span *)at);
         else if (f->type == FIELD_INDEX)
             jwrite_i64(w, f->name.p, *(const int32_t *)at);
-        else if (f->type != FIELD_FLAG)
-            write_number(w, f, object);
-        else if (*(const bool *)at)
+        else if (f->type != FIELD_FLAG) {
+            int64_t v = *(const int64_t *)(const void *)(object + f->at);
+            if (f->has ? *(const bool *)(object + f->has)
+                       : f->absent == ABSENT_NEVER ||
+                             (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
+                jwrite_i64(w, f->name.p, v);
+        } else if (*(const bool *)at)
             jwrite_bool(w, f->name.p, true);
     }
     jwrite_object_end(w);

@@ -237,12 +237,25 @@ static void raise_to_sums(struct resource_list *most, const struct container_sum
             larger(most->amount[k], larger(sums->of[k].running, sums->of[k].peak));
 }
 
-/* Adds what the kubelet allocated to each container, and what each has. Without a status,
- * the spec counts. */
-static void add_statuses(const struct pod_requests_reader *r,
-                         struct container_sums *allocated,
-                         struct container_sums *actuated)
+/* Of the containers together. */
+static struct resource_list requests_of_containers(const struct pod_requests_reader *r)
 {
+    struct container_sums allocated = {0}, actuated = {0};
+    struct resource_list total = {0};
+    bool of_pod = r->pod_allocated.present && r->pod_actuated.present;
+    bool has_status = r->statuses.n || r->infeasible || of_pod;
+    bool many = r->containers.n > ENTRIES_MAX || r->statuses.n > ENTRIES_MAX;
+    if (!r->infeasible || many)
+        raise_to_sums(&total, &r->spec);
+    if (!has_status || many)
+        return total;
+    if (of_pod) {
+        raise_to(&total, &r->pod_allocated);
+        raise_to(&total, &r->pod_actuated);
+        return total;
+    }
+    /* What the kubelet allocated to each container, and what each has. Without a status, the
+     * spec counts. */
     static const struct resource_list nothing;
     for (const struct container_entry *c = r->containers.first; c; c = c->next) {
         const struct container_entry *status = r->statuses.first;
@@ -251,30 +264,10 @@ static void add_statuses(const struct pod_requests_reader *r,
         const struct resource_list *spec = r->infeasible ? &nothing : &c->spec;
         const struct resource_list *first =
             status && status->allocated.present ? &status->allocated : spec;
-        sums_add(allocated, c->role, first);
-        sums_add(actuated, c->role,
+        sums_add(&allocated, c->role, first);
+        sums_add(&actuated, c->role,
                  status && status->actuated.present ? &status->actuated : first);
     }
-}
-
-/* Of the containers together. */
-static struct resource_list requests_of_containers(const struct pod_requests_reader *r)
-{
-    struct container_sums allocated = {0}, actuated = {0};
-    struct resource_list total = {0};
-    bool of_pod = r->pod_allocated.present && r->pod_actuated.present;
-    bool status = r->statuses.n || r->infeasible || of_pod;
-    bool many = r->containers.n > ENTRIES_MAX || r->statuses.n > ENTRIES_MAX;
-    if (!r->infeasible || many)
-        raise_to_sums(&total, &r->spec);
-    if (!status || many)
-        return total;
-    if (of_pod) {
-        raise_to(&total, &r->pod_allocated);
-        raise_to(&total, &r->pod_actuated);
-        return total;
-    }
-    add_statuses(r, &allocated, &actuated);
     raise_to_sums(&total, &allocated);
     raise_to_sums(&total, &actuated);
     return total;

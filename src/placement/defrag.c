@@ -403,30 +403,6 @@ static int compare_items(const void *a, const void *b)
                ?: span_cmp(x->pod->uid, y->pod->uid);
 }
 
-/* Reads the items of a node and the least number of them that must leave. */
-static void read_node(struct defrag_state *s, const struct defrag_place *place,
-                      struct defrag_node *out)
-{
-    const struct select_pod nobody = {.priority = INT64_MIN};
-    struct select_view view;
-    *out = (struct defrag_node){.room = place->room, .widest = 1};
-    dry_run_begin(&out->run, place->node, &nobody, false, s->arena);
-    for (size_t i = 0; i < out->run.n; i++) {
-        struct dry_pod *p = &out->run.pods[i];
-        if (!is_movable(s, p->pod))
-            continue;
-        p->room = s->world->pod_room(s->world->ctx, p->pod);
-        p->from = first_place(s, p->pod->request, p->room, place->node);
-        p->may_leave = p->from < s->n_places;
-        out->n += p->may_leave;
-        if (p->may_leave && p->cards > out->widest)
-            out->widest = p->cards;
-    }
-    qsort(out->run.pods, out->run.n, sizeof *out->run.pods, compare_items);
-    dry_run_view(&out->run, &nobody, &view);
-    out->least = least_of(s, out, 0);
-}
-
 /* -- The nodes, in the order of the fewest pods that must leave at least -- */
 
 enum { STEPS_MAX = 1 << 20 }; /* of all searches: about a second */
@@ -436,25 +412,6 @@ static int compare_places(const void *a, const void *b)
     const struct defrag_place *x = a, *y = b;
     return quantity_compare(x->free_mib, y->free_mib)
                ?: span_cmp(x->node->name, y->node->name);
-}
-
-static void list_places(struct defrag_state *s)
-{
-    const struct ledger *l = s->world->ledger;
-    size_t n = ledger_totals(l).nodes + 1;
-    s->places = arena_zalloc(s->arena, n * sizeof *s->places);
-    s->shapes = arena_alloc(s->arena, (DEFRAG_SHAPES + 1) * sizeof *s->shapes);
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        struct defrag_place *place = &s->places[s->n_places];
-        place->node = ledger_node_at(l, i);
-        if (!place->node)
-            continue;
-        for (uint32_t c = 0; c < place->node->n_cards; c++)
-            place->free_mib += place->node->cards[c].free_mib;
-        place->room = s->world->node_room(s->world->ctx, place->node);
-        s->n_places++;
-    }
-    qsort(s->places, s->n_places, sizeof *s->places, compare_places);
 }
 
 static bool is_candidate(const struct defrag_state *s, const struct ledger_node *node)
@@ -476,10 +433,29 @@ static size_t list_candidates(struct defrag_state *s, struct defrag_node *candid
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_places; i++) {
-        if (!is_candidate(s, s->places[i].node))
+        const struct defrag_place *place = &s->places[i];
+        const struct select_pod nobody = {.priority = INT64_MIN};
+        struct defrag_node *node = &candidates[n];
+        struct select_view view;
+        if (!is_candidate(s, place->node))
             continue;
-        read_node(s, &s->places[i], &candidates[n]);
-        n += candidates[n].least != SIZE_MAX;
+        *node = (struct defrag_node){.room = place->room, .widest = 1};
+        dry_run_begin(&node->run, place->node, &nobody, false, s->arena);
+        for (size_t k = 0; k < node->run.n; k++) {
+            struct dry_pod *p = &node->run.pods[k];
+            if (!is_movable(s, p->pod))
+                continue;
+            p->room = s->world->pod_room(s->world->ctx, p->pod);
+            p->from = first_place(s, p->pod->request, p->room, place->node);
+            p->may_leave = p->from < s->n_places;
+            node->n += p->may_leave;
+            if (p->may_leave && p->cards > node->widest)
+                node->widest = p->cards;
+        }
+        qsort(node->run.pods, node->run.n, sizeof *node->run.pods, compare_items);
+        dry_run_view(&node->run, &nobody, &view);
+        node->least = least_of(s, node, 0);
+        n += node->least != SIZE_MAX;
     }
     qsort(candidates, n, sizeof *candidates, compare_candidates);
     return n;
@@ -508,7 +484,20 @@ bool defrag_find(const struct defrag_world *world, const struct defrag_target *t
 {
     struct defrag_state s = {
         .world = world, .target = target, .arena = a, .steps = STEPS_MAX};
-    list_places(&s);
+    const struct ledger *l = world->ledger;
+    s.places = arena_zalloc(a, (ledger_totals(l).nodes + 1) * sizeof *s.places);
+    s.shapes = arena_alloc(a, (DEFRAG_SHAPES + 1) * sizeof *s.shapes);
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
+        struct defrag_place *place = &s.places[s.n_places];
+        place->node = ledger_node_at(l, i);
+        if (!place->node)
+            continue;
+        for (uint32_t c = 0; c < place->node->n_cards; c++)
+            place->free_mib += place->node->cards[c].free_mib;
+        place->room = world->node_room(world->ctx, place->node);
+        s.n_places++;
+    }
+    qsort(s.places, s.n_places, sizeof *s.places, compare_places);
     cleanup_free struct defrag_node *candidates =
         xcalloc(s.n_places + 1, sizeof *candidates);
     size_t n = list_candidates(&s, candidates), m = n ? candidates[0].least : 0;

@@ -178,22 +178,18 @@ static void add_shape(struct frag *f, const struct request_shape *s, int64_t wei
     }
 }
 
-static void sum_class(struct frag *f, uint32_t class)
-{
-    for (uint32_t level = 0; level < f->n_levels; level++) {
-        int64_t *tails = tails_of(f, class, level);
-        for (uint32_t i = f->n_sizes; i-- > 0;)
-            tails[i] += tails[i + 1];
-        for (uint32_t i = 0; level > 0 && i < f->n_sizes + 2; i++)
-            tails[i] += tails_of(f, class, level - 1)[i];
-    }
-}
-
 static void sum_weights(struct frag *f)
 {
     int64_t above = 0;
-    for (uint32_t class = 0; class < f->n_classes; class ++)
-        sum_class(f, class);
+    for (uint32_t class = 0; class < f->n_classes; class ++) {
+        for (uint32_t level = 0; level < f->n_levels; level++) {
+            int64_t *tails = tails_of(f, class, level);
+            for (uint32_t i = f->n_sizes; i-- > 0;)
+                tails[i] += tails[i + 1];
+            for (uint32_t i = 0; level > 0 && i < f->n_sizes + 2; i++)
+                tails[i] += tails_of(f, class, level - 1)[i];
+        }
+    }
     for (uint32_t level = f->n_levels; level-- > 0;) {
         int64_t own = f->starved[level];
         f->starved[level] = above;

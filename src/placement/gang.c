@@ -210,13 +210,6 @@ static int compare_alone(const void *a, const void *b)
     return quantity_compare((int64_t)x->alone, (int64_t)y->alone) ?: compare_size(a, b);
 }
 
-static void count_alone(struct search *s)
-{
-    for (size_t k = 0; k < s->n_shapes; k++)
-        for (size_t i = 0; i < s->plan->n_nodes; i++)
-            s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
-}
-
 /* One node for all members, with the cards of one set. False: no node has room for all. */
 static bool place_together(const struct search *s, struct gang_plan_member *members,
                            size_t n)
@@ -279,8 +272,9 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
     if (place_together(&s, members, n))
         return n;
     for (int i = 0; i < 4 && most < n; i++) {
-        if (i == 2)
-            count_alone(&s);
+        for (size_t k = 0; k < s.n_shapes && i == 2; k++)
+            for (size_t at = 0; at < plan->n_nodes; at++)
+                s.shapes[k].alone += fits_alone(&s, at, &s.shapes[k]);
         if (i == 0 || i == 2)
             qsort(s.shapes, s.n_shapes, sizeof *s.shapes,
                   i == 0 ? compare_size : compare_alone);
@@ -368,27 +362,6 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
 }
 
-/* Adds the other nodes that may take a member: kube-scheduler offers to each pod those that its
- * own terms leave, and in a large cluster only some of these. */
-static void add_all_nodes(const struct ledger *l, struct gang_plan *plan, struct arena *a)
-{
-    uint32_t slots = ledger_node_slots(l);
-    const struct ledger_node **all =
-        arena_alloc(a, (plan->n_nodes + slots + 1) * sizeof *all);
-    uint8_t *offered = arena_zalloc(a, slots + 1);
-    for (size_t i = 0; i < plan->n_nodes; i++) {
-        all[i] = plan->nodes[i];
-        offered[all[i]->id] = 1;
-    }
-    plan->nodes = all;
-    for (uint32_t i = 0; i < slots; i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && !offered[i] && node->state == NODE_USABLE && !node->cordoned)
-            all[plan->n_nodes + plan->n_others++] = node;
-    }
-    plan->n_nodes += plan->n_others;
-}
-
 /* The index of the pod asked about. */
 static size_t asker_of(const struct gang_verdict *v)
 {
@@ -419,7 +392,23 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
         return;
     find_places(&plan, a, v);
     if (!v->fits && !v->too_large && n_nodes) {
-        add_all_nodes(l, &plan, a);
+        /* With the other nodes that may take a member: kube-scheduler offers to each pod those
+         * that its own terms leave, and in a large cluster only some of these. */
+        uint32_t slots = ledger_node_slots(l);
+        const struct ledger_node **all =
+            arena_alloc(a, (plan.n_nodes + slots + 1) * sizeof *all);
+        uint8_t *offered = arena_zalloc(a, slots + 1);
+        for (size_t i = 0; i < plan.n_nodes; i++) {
+            all[i] = plan.nodes[i];
+            offered[all[i]->id] = 1;
+        }
+        plan.nodes = all;
+        for (uint32_t i = 0; i < slots; i++) {
+            const struct ledger_node *node = ledger_node_at(l, i);
+            if (node && !offered[i] && node->state == NODE_USABLE && !node->cordoned)
+                all[plan.n_nodes + plan.n_others++] = node;
+        }
+        plan.n_nodes += plan.n_others;
         find_places(&plan, a, v);
     }
     if (v->too_large)

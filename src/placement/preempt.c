@@ -162,29 +162,6 @@ static void search_from(struct search *s, size_t from, size_t n, int64_t here,
     }
 }
 
-static bool search_all(struct preempt_state *state, struct search *s,
-                       struct preempt_choice *choice)
-{
-    s->first_mib = arena_zalloc(state->arena, (s->n + 1) * sizeof *s->first_mib);
-    s->least_mib = INT64_MAX;
-    for (size_t i = 0; i < s->n; i++) {
-        s->first_mib[i + 1] = s->first_mib[i] + s->items[i]->mib[s->card];
-        s->least_mib = quantity_at_most(s->items[i]->all_mib, s->least_mib);
-    }
-    /* So many of the largest items cover what is missing. */
-    while (s->first_mib[s->want] < s->missing_mib)
-        if (s->want++ == s->n)
-            return false;
-    s->taken = arena_alloc(state->arena, s->want * sizeof *s->taken);
-    s->best = arena_alloc(state->arena, s->want * sizeof *s->best);
-    s->best_mib = -1;
-    search_from(s, 0, 0, 0, 0);
-    for (size_t i = 0; i < s->want; i++)
-        choice->pods[choice->n++] = s->items[s->best[i]];
-    choice->beyond_mib += s->best_mib;
-    return true;
-}
-
 static int compare_items(const void *a, const void *b, void *card)
 {
     const struct dry_pod *x = *(struct dry_pod *const *)a,
@@ -236,7 +213,24 @@ static bool select_for_card(struct preempt_state *state, uint32_t c, int64_t lim
     }
     qsort_r(items, s.n, sizeof *items, compare_items, &c);
     choice->beyond_mib -= s.missing_mib;
-    return search_all(state, &s, choice);
+    s.first_mib = arena_zalloc(state->arena, (s.n + 1) * sizeof *s.first_mib);
+    s.least_mib = INT64_MAX;
+    for (size_t i = 0; i < s.n; i++) {
+        s.first_mib[i + 1] = s.first_mib[i] + s.items[i]->mib[s.card];
+        s.least_mib = quantity_at_most(s.items[i]->all_mib, s.least_mib);
+    }
+    /* So many of the largest items cover what is missing. */
+    while (s.first_mib[s.want] < s.missing_mib)
+        if (s.want++ == s.n)
+            return false;
+    s.taken = arena_alloc(state->arena, s.want * sizeof *s.taken);
+    s.best = arena_alloc(state->arena, s.want * sizeof *s.best);
+    s.best_mib = -1;
+    search_from(&s, 0, 0, 0, 0);
+    for (size_t i = 0; i < s.want; i++)
+        choice->pods[choice->n++] = s.items[s.best[i]];
+    choice->beyond_mib += s.best_mib;
+    return true;
 }
 
 /* -- The victims of a node -- */
@@ -384,59 +378,6 @@ static int compare_pods(const void *a, const void *b)
                ?: span_cmp(y->pod->uid, x->pod->uid);
 }
 
-/* Restores the victims that are not needed, the most important first: the pods are in that
- * order. */
-static void restore_unneeded(struct preempt_state *state)
-{
-    for (size_t i = 0; i < state->run.n; i++) {
-        struct dry_pod *p = &state->run.pods[i];
-        if (!p->victim)
-            continue;
-        set_victim(p, false);
-        if (!fits_now(state, NULL))
-            set_victim(p, true);
-    }
-}
-
-/* The memory that the victims free beyond what was missing on the cards that the request
- * gets. Of the cards that fit, those with the most missing count: that gives the least. */
-static int64_t freed_beyond(const struct preempt_state *state, const int64_t *missing)
-{
-    struct select_view view;
-    int64_t mib = 0;
-    for (size_t i = 0; i < state->run.n; i++)
-        mib += state->run.pods[i].victim ? state->run.pods[i].all_mib : 0;
-    select_view_cards(&view, state->run.node, state->run.after, 0);
-    uint64_t fit = select_mask(&view, state->request);
-    for (uint32_t k = 0; fit && k < state->request->cards; k++) {
-        int best = __builtin_ctzll(fit);
-        for (uint64_t left = fit; left; left &= left - 1)
-            if (missing[__builtin_ctzll(left)] > missing[best])
-                best = __builtin_ctzll(left);
-        fit &= ~(UINT64_C(1) << best);
-        mib -= missing[best];
-    }
-    return mib;
-}
-
-static void find_missing(struct preempt_state *state, int64_t *missing)
-{
-    const struct dry_run *run = &state->run;
-    remove_up_to(state, INT64_MIN);
-    fits_now(state, NULL); /* for run->cards */
-    for (uint32_t c = 0; c < run->node->n_cards; c++) {
-        const struct card *card = &run->cards[c];
-        int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
-                       (card->free_mib - run->after[c].free_mib);
-        missing[c] =
-            state->request->kind == REQUEST_MEMORY
-                ? request_mib(state->request, card->total_mib, card->kind->kept_mib) -
-                      left
-                : card->promised_mib;
-        missing[c] = missing[c] < 0 ? 0 : missing[c];
-    }
-}
-
 /* Tries every set of eligible pods up to the limit and takes the best one. False: that is too
  * much work, because every set costs a dry run of the whole node. */
 static bool try_all(struct preempt_state *state, int64_t limit)
@@ -456,7 +397,20 @@ static bool try_all(struct preempt_state *state, int64_t limit)
     }
     if (state->run.n * state->run.node->n_cards > (size_t)TRY_ALL_WORK >> n)
         return false;
-    find_missing(state, missing);
+    const struct dry_run *run = &state->run;
+    remove_up_to(state, INT64_MIN);
+    fits_now(state, NULL); /* for run->cards */
+    for (uint32_t c = 0; c < run->node->n_cards; c++) {
+        const struct card *card = &run->cards[c];
+        int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
+                       (card->free_mib - run->after[c].free_mib);
+        missing[c] =
+            state->request->kind == REQUEST_MEMORY
+                ? request_mib(state->request, card->total_mib, card->kind->kept_mib) -
+                      left
+                : card->promised_mib;
+        missing[c] = missing[c] < 0 ? 0 : missing[c];
+    }
     for (unsigned set = 1; set < 1U << n; set++) {
         int count = __builtin_popcount(set);
         if (count > best_n)
@@ -465,7 +419,23 @@ static bool try_all(struct preempt_state *state, int64_t limit)
             set_victim(pods[k], set >> k & 1);
         if (!fits_now(state, NULL))
             continue;
-        int64_t mib = freed_beyond(state, missing);
+        /* The memory that the victims free beyond what was missing on the cards that the
+         * request gets. Of the cards that fit, those with the most missing count: that gives
+         * the least. */
+        struct select_view view;
+        int64_t mib = 0;
+        for (size_t i = 0; i < state->run.n; i++)
+            mib += state->run.pods[i].victim ? state->run.pods[i].all_mib : 0;
+        select_view_cards(&view, state->run.node, state->run.after, 0);
+        uint64_t fit = select_mask(&view, state->request);
+        for (uint32_t k = 0; fit && k < state->request->cards; k++) {
+            int most = __builtin_ctzll(fit);
+            for (uint64_t left = fit; left; left &= left - 1)
+                if (missing[__builtin_ctzll(left)] > missing[most])
+                    most = __builtin_ctzll(left);
+            fit &= ~(UINT64_C(1) << most);
+            mib -= missing[most];
+        }
         if (count == best_n && mib >= best_mib)
             continue;
         best = set;
@@ -501,8 +471,16 @@ static void choose(struct preempt_state *state, int64_t limit)
                                                  choose_by_sets(state, limit));
     if (!done)
         remove_up_to(state, limit);
-    if (!done || !simple)
-        restore_unneeded(state);
+    /* Restores the victims that are not needed, the most important first: the pods are in that
+     * order. */
+    for (size_t i = 0; i < state->run.n && (!done || !simple); i++) {
+        struct dry_pod *p = &state->run.pods[i];
+        if (!p->victim)
+            continue;
+        set_victim(p, false);
+        if (!fits_now(state, NULL))
+            set_victim(p, true);
+    }
 }
 
 bool preempt_could_help(const struct preemptor *preemptor, const struct ledger_node *node,

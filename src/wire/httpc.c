@@ -160,20 +160,6 @@ static void reset_headers(struct httpc_exchange *x)
     x->date_s = 0;
 }
 
-static void read_field(struct httpc_exchange *x, struct span line)
-{
-    struct span name = span_cut(&line, ':');
-    int64_t seconds;
-    if (span_eq_nocase(name, SPAN("Retry-After")) &&
-        span_i64(span_trim(line), &seconds) && seconds >= 0)
-        x->retry_after_s = seconds;
-    if (span_eq_nocase(name, SPAN("Date"))) {
-        cleanup_free char *text = xmemdup0(line.p, line.n);
-        time_t date = curl_getdate(text, NULL);
-        x->date_s = date > 0 ? date : 0;
-    }
-}
-
 /* A header line, also of 1xx responses, or a trailer of a chunked body. */
 static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 {
@@ -185,7 +171,16 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
     if (span_starts(line, SPAN("HTTP/")))
         reset_headers(x);
     if (line.n) {
-        read_field(x, line);
+        struct span name = span_cut(&line, ':');
+        int64_t seconds;
+        if (span_eq_nocase(name, SPAN("Retry-After")) &&
+            span_i64(span_trim(line), &seconds) && seconds >= 0)
+            x->retry_after_s = seconds;
+        if (span_eq_nocase(name, SPAN("Date"))) {
+            cleanup_free char *text = xmemdup0(line.p, line.n);
+            time_t date = curl_getdate(text, NULL);
+            x->date_s = date > 0 ? date : 0;
+        }
         return size * n;
     }
     long status = 0;

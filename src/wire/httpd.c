@@ -82,10 +82,20 @@ static void listener_free(struct httpd_listener *listener)
     free(listener);
 }
 
-/* Each listener gets at most a quarter of the descriptors. A handler may need one of its
- * own, for a call to another server. */
-static void set_connections(struct httpd_listener_config *conf)
+static struct httpd_listener *listener_new(struct httpd *d,
+                                           const struct httpd_listener_config *config)
 {
+    struct httpd_listener *listener = xcalloc(1, sizeof *listener);
+    listener->d = d;
+    listener->fd = -1;
+    atomic_init(&listener->setup_fd, -1);
+    listener->conf = *config;
+    listener->conf.name = xstrdup(config->name ? config->name : "http");
+    listener->conf.address = NULL; /* borrowed until here */
+    pthread_cond_init(&listener->handed, NULL);
+    /* Each listener gets at most a quarter of the descriptors. A handler may need one of its
+     * own, for a call to another server. */
+    struct httpd_listener_config *conf = &listener->conf;
     struct rlimit limit = {.rlim_cur = CONNECTIONS};
     getrlimit(RLIMIT_NOFILE, &limit);
     uint64_t most = limit.rlim_cur / 4;
@@ -99,20 +109,6 @@ static void set_connections(struct httpd_listener_config *conf)
     }
     if (!conf->handlers || conf->handlers > conf->connections)
         conf->handlers = conf->connections - conf->connections / 8;
-}
-
-static struct httpd_listener *listener_new(struct httpd *d,
-                                           const struct httpd_listener_config *config)
-{
-    struct httpd_listener *listener = xcalloc(1, sizeof *listener);
-    listener->d = d;
-    listener->fd = -1;
-    atomic_init(&listener->setup_fd, -1);
-    listener->conf = *config;
-    listener->conf.name = xstrdup(config->name ? config->name : "http");
-    listener->conf.address = NULL; /* borrowed until here */
-    pthread_cond_init(&listener->handed, NULL);
-    set_connections(&listener->conf);
     return listener;
 }
 

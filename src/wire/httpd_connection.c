@@ -58,21 +58,6 @@ static bool linger_on(struct httpd_linger *l, int64_t now)
     return n > 0 && l->left > 0;
 }
 
-static void go_on_lingering(struct httpd *d)
-{
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&d->lock);
-    size_t n = 0;
-    for (size_t i = 0; i < d->n_lingers; i++) {
-        if (linger_on(&d->linger[i], now))
-            d->linger[n++] = d->linger[i];
-        else
-            close(d->linger[i].fd);
-    }
-    d->n_lingers = n;
-    pthread_mutex_unlock(&d->lock);
-}
-
 /* -- A connection: phase, deadline, accounting -- */
 
 enum {
@@ -440,16 +425,6 @@ enum {
     ACCEPT_WARN_MS = 60 * 1000,
 };
 
-/* Detects a dead client after 90 s, also on a stream without data. */
-static void set_keepalive(int fd)
-{
-    const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
 /* The acceptor checks all connections in the next round. */
 static void check_soon(struct httpd *d)
 {
@@ -539,7 +514,12 @@ static bool accept_one(struct httpd_listener *listener)
         close(fd);
         return true;
     }
-    set_keepalive(fd);
+    /* Detects a dead client after 90 s, also on a stream without data. */
+    const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
     count_open(listener, 1);
     if (listener->conf.tls && listener->conf.mode == HTTPD_THREADS && has_input(fd)) {
         listener->setup_until_ms = clock_mono_ms() + SETUP_MS;
@@ -662,44 +642,6 @@ static int64_t check_conns(struct httpd *d, int64_t now)
     return wait;
 }
 
-/* Accepts the connections in the backlog, so that they are not reset, and closes the
- * listening sockets. */
-static void close_listeners(struct httpd *d)
-{
-    pthread_mutex_lock(&d->lock);
-    size_t n = d->n_listeners;
-    pthread_mutex_unlock(&d->lock);
-    for (size_t i = 0; i < n; i++) {
-        while (accept_one(d->listeners[i]))
-            ;
-        close(d->listeners[i]->fd);
-        d->listeners[i]->fd = -1;
-    }
-    pthread_mutex_lock(&d->lock);
-    d->closed = true;
-    httpd_conn_wake_all(d);
-    pthread_cond_broadcast(&d->gone);
-    pthread_mutex_unlock(&d->lock);
-}
-
-/* Handles the connections whose client has closed its sending side. */
-static void mark_hangups(struct httpd *d)
-{
-    struct epoll_event events[HANGUPS];
-    pthread_mutex_lock(&d->lock); /* keeps the connections alive */
-    int n = epoll_wait(d->hup_fd, events, HANGUPS, 0);
-    for (int i = 0; i < n; i++) {
-        struct httpd_conn *p = events[i].data.ptr;
-        epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
-        atomic_store(&p->hung_up, true);
-        if (p->stream)
-            httpd_conn_wake(p);
-        close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
-    }
-    check_soon(d);
-    pthread_mutex_unlock(&d->lock);
-}
-
 /* The shorter wait; -1: forever. */
 static int64_t sooner(int64_t wait, int64_t left)
 {
@@ -751,22 +693,61 @@ static void run_round(struct httpd *d)
     poll(fds, FIRST_LISTENER + n + n_lingers, wait > INT32_MAX ? INT32_MAX : (int)wait);
     ssize_t got = read(d->wake_fd, &wakes, sizeof wakes);
     (void)got;
-    if (fds[1].revents)
-        mark_hangups(d);
+    if (fds[1].revents) { /* clients have closed their sending side */
+        struct epoll_event events[HANGUPS];
+        pthread_mutex_lock(&d->lock); /* keeps the connections alive */
+        int hangups = epoll_wait(d->hup_fd, events, HANGUPS, 0);
+        for (int i = 0; i < hangups; i++) {
+            struct httpd_conn *p = events[i].data.ptr;
+            epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
+            atomic_store(&p->hung_up, true);
+            if (p->stream)
+                httpd_conn_wake(p);
+            close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
+        }
+        check_soon(d);
+        pthread_mutex_unlock(&d->lock);
+    }
     for (size_t i = 0; i < n; i++)
         for (int left = ACCEPT_BURST;
              left && fds[FIRST_LISTENER + i].revents && accept_one(d->listeners[i]);)
             left--;
-    if (n_lingers)
-        go_on_lingering(d);
+    if (n_lingers) {
+        int64_t now = clock_mono_ms();
+        pthread_mutex_lock(&d->lock);
+        size_t left = 0;
+        for (size_t i = 0; i < d->n_lingers; i++) {
+            if (linger_on(&d->linger[i], now))
+                d->linger[left++] = d->linger[i];
+            else
+                close(d->linger[i].fd);
+        }
+        d->n_lingers = left;
+        pthread_mutex_unlock(&d->lock);
+    }
 }
 
 static void *run_acceptor(void *arg)
 {
     struct httpd *d = arg;
     for (int state; (state = atomic_load(&d->state)) != HTTPD_STOPPING;) {
-        if (state == HTTPD_DRAINING && !d->closed)
-            close_listeners(d);
+        if (state == HTTPD_DRAINING && !d->closed) {
+            /* The connections in the backlog are accepted, so that they are not reset. */
+            pthread_mutex_lock(&d->lock);
+            size_t n = d->n_listeners;
+            pthread_mutex_unlock(&d->lock);
+            for (size_t i = 0; i < n; i++) {
+                while (accept_one(d->listeners[i]))
+                    ;
+                close(d->listeners[i]->fd);
+                d->listeners[i]->fd = -1;
+            }
+            pthread_mutex_lock(&d->lock);
+            d->closed = true;
+            httpd_conn_wake_all(d);
+            pthread_cond_broadcast(&d->gone);
+            pthread_mutex_unlock(&d->lock);
+        }
         run_round(d);
     }
     return NULL;

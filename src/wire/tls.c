@@ -144,18 +144,6 @@ static void copy_content(struct buf *to, struct span s)
     buf_add_span(to, s);
 }
 
-static void set_problem(struct tls *t, int part, const struct err *why)
-{
-    struct err *old = &t->problem[part];
-    pthread_mutex_lock(&t->lock);
-    bool changed = why->code != old->code || strcmp(why->msg, old->msg);
-    *old = *why;
-    pthread_mutex_unlock(&t->lock);
-    if (changed && why->code)
-        log_error("tls", "reload: rejected the new files; still using the old ones",
-                  LOG_S("listener", t->name), LOG_ERR(why));
-}
-
 /* Checks the files of a part, and uses them if they have changed and are valid. */
 static void refresh_part(struct tls *t, int part)
 {
@@ -175,8 +163,16 @@ static void refresh_part(struct tls *t, int part)
     }
     if (rc == 0 && changed)
         rc = use(t, now, &why);
-    if (!rc || !strcmp(t->last[part].msg, why.msg)) /* the other file may follow */
-        set_problem(t, part, &why);
+    if (!rc || !strcmp(t->last[part].msg, why.msg)) { /* the other file may follow */
+        struct err *old = &t->problem[part];
+        pthread_mutex_lock(&t->lock);
+        bool is_new = why.code != old->code || strcmp(why.msg, old->msg);
+        *old = why;
+        pthread_mutex_unlock(&t->lock);
+        if (is_new && why.code)
+            log_error("tls", "reload: rejected the new files; still using the old ones",
+                      LOG_S("listener", t->name), LOG_ERR(&why));
+    }
     t->last[part] = why;
     if (rc == 0 && changed) {
         cleanup_buf struct buf until = {0};
@@ -313,24 +309,6 @@ enum {
     VERIFY = GNUTLS_PROFILE_TO_VFLAGS(GNUTLS_PROFILE_LOW), /* as for NORMAL sessions */
 };
 
-/* Rate-limited, because any client on the network can cause this line. */
-static void log_rejected(struct tls *t, const char *why, const char *name)
-{
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&t->lock);
-    unsigned n = ++t->rejected;
-    bool is_due = !t->rejected_ms || now - t->rejected_ms >= REJECTED_LOG_MS;
-    if (is_due) {
-        t->rejected_ms = now;
-        t->rejected = 0;
-    }
-    pthread_mutex_unlock(&t->lock);
-    if (is_due)
-        log_warn("tls", "client certificate: rejected", LOG_S("listener", t->name),
-                 LOG_S("reason", why), LOG_S("client", name ? name : ""),
-                 LOG_I("rejected", n));
-}
-
 /* Gets a name of the certificate: 0 is its common name, the others are its alternative
  * names; empty for names that cannot be compared. False: there are no more. */
 static bool get_name(gnutls_x509_crt_t crt, unsigned i, char name[NAME_MAX_BYTES + 1],
@@ -423,8 +401,23 @@ static int on_verify(gnutls_session_t session)
     cleanup_free char *wrong = rc  ? xstrdup(gnutls_strerror(rc))
                                : n ? verify(c, chain, n)
                                    : NULL;
-    if (wrong)
-        log_rejected(c->tls, wrong, c->name);
+    if (wrong) {
+        /* Rate-limited, because any client on the network can cause this line. */
+        struct tls *t = c->tls;
+        int64_t now = clock_mono_ms();
+        pthread_mutex_lock(&t->lock);
+        unsigned rejected = ++t->rejected;
+        bool is_due = !t->rejected_ms || now - t->rejected_ms >= REJECTED_LOG_MS;
+        if (is_due) {
+            t->rejected_ms = now;
+            t->rejected = 0;
+        }
+        pthread_mutex_unlock(&t->lock);
+        if (is_due)
+            log_warn("tls", "client certificate: rejected", LOG_S("listener", t->name),
+                     LOG_S("reason", wrong), LOG_S("client", c->name ? c->name : ""),
+                     LOG_I("rejected", rejected));
+    }
     while (n)
         gnutls_x509_crt_deinit(chain[--n]);
     return 0;

@@ -126,18 +126,6 @@ static int read_key(struct reader *r, const yaml_event_t *e, struct map *seen,
     return 0;
 }
 
-static void add_item(struct arena *a, struct yaml_node *node, struct yaml_node *item)
-{
-    size_t n = node->n++;
-    if ((n & (n - 1)) == 0) { /* full: the room is a power of two */
-        struct yaml_node **more = arena_alloc(a, (n ? 2 * n : 1) * sizeof *more);
-        if (n)
-            memcpy(more, node->items, n * sizeof *more);
-        node->items = more;
-    }
-    node->items[n] = item;
-}
-
 /* Reads the items of a sequence or mapping, or the documents, and their end. `depth` is that
  * of the node. */
 static int read_items(struct reader *r, struct yaml_node *node, unsigned depth,
@@ -180,7 +168,15 @@ static int read_items(struct reader *r, struct yaml_node *node, unsigned depth,
             return fail_at(r, &e, err, "nested too deeply");
         if (item->type != YAML_SCALAR && read_items(r, item, depth + 1, err))
             return -1;
-        add_item(&r->y->arena, node, item);
+        size_t n = node->n++;
+        if ((n & (n - 1)) == 0) { /* full: the room is a power of two */
+            struct yaml_node **more =
+                arena_alloc(&r->y->arena, (n ? 2 * n : 1) * sizeof *more);
+            if (n)
+                memcpy(more, node->items, n * sizeof *more);
+            node->items = more;
+        }
+        node->items[n] = item;
     }
 }
 
