@@ -406,52 +406,6 @@ void core_preempt_rejected(struct step *s)
     }
 }
 
-/* Forgets pods that are bound, deleted or ask for nothing now, and releases the cards of
- * those whose limit has passed. */
-static void sweep(struct step *s)
-{
-    struct core *core = s->core;
-    LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
-    {
-        struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
-        bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
-        bool waits = e->state == CORE_PREEMPT_WAITING;
-        bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
-        if (!pod || bound || over ||
-            (waits && !pod->node && !may_preempt(core, e->uid))) {
-            entry_remove(s, e);
-            continue;
-        }
-        /* Keeps the cards again, after a failed bind of the pod. kube-scheduler may have
-         * nominated it to another node since. */
-        const struct ledger_nomination *m = pod->nomination;
-        if (e->state == CORE_PREEMPT_DONE && e->cards && !pod->node &&
-            (!m || (!m->kept && span_eq(m->node->name, e->node))))
-            ledger_pod_keep(core->ledger, pod, e->node, e->cards);
-    }
-}
-
-/* This process does not lead any more. Only the limit of pods for which it evicted others
- * is remembered. */
-static void step_down(struct step *s)
-{
-    LIST_EACH(struct core_preempt_pod, e, &s->core->preempt.pods, link)
-    {
-        if (e->state == CORE_PREEMPT_EVICTING && e->call) { /* it may take effect */
-            e->evicted = true;
-            e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
-        }
-        bool limited = e->evicted && e->until_ms > s->now.mono_ms &&
-                       ledger_pod_find(s->core->ledger, e->uid);
-        if (!limited) {
-            entry_remove(s, e);
-            continue;
-        }
-        release_cards(s, e);
-        e->state = CORE_PREEMPT_DONE;
-    }
-}
-
 /* The pod whose search is in progress, else the most important one that has waited long
  * enough: a higher priority, then the longer wait, then the smaller UID. */
 static struct core_preempt_pod *next_waiting(struct step *s)
@@ -532,10 +486,45 @@ void core_preempt_tick(struct step *s)
         return;
     p->due_ms = s->now.mono_ms + INTERVAL_MS;
     if (!s->core->leader.leading || s->core->stopping) {
-        step_down(s);
+        /* Only the limit of pods for which this process evicted others is remembered. */
+        LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+        {
+            if (e->state == CORE_PREEMPT_EVICTING && e->call) { /* it may take effect */
+                e->evicted = true;
+                e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
+            }
+            bool limited = e->evicted && e->until_ms > s->now.mono_ms &&
+                           ledger_pod_find(s->core->ledger, e->uid);
+            if (!limited) {
+                entry_remove(s, e);
+                continue;
+            }
+            release_cards(s, e);
+            e->state = CORE_PREEMPT_DONE;
+        }
         return;
     }
-    sweep(s);
+    /* Pods that are bound, deleted or ask for nothing now are forgotten, and the cards of those
+     * whose limit has passed are released. */
+    struct core *core = s->core;
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    {
+        struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
+        bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
+        bool waits = e->state == CORE_PREEMPT_WAITING;
+        bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
+        if (!pod || bound || over ||
+            (waits && !pod->node && !may_preempt(core, e->uid))) {
+            entry_remove(s, e);
+            continue;
+        }
+        /* Keeps the cards again, after a failed bind of the pod. kube-scheduler may have
+         * nominated it to another node since. */
+        const struct ledger_nomination *m = pod->nomination;
+        if (e->state == CORE_PREEMPT_DONE && e->cards && !pod->node &&
+            (!m || (!m->kept && span_eq(m->node->name, e->node))))
+            ledger_pod_keep(core->ledger, pod, e->node, e->cards);
+    }
     if (core_may_bind(s->core, s->now, NULL))
         return;
     LIST_EACH(struct core_preempt_pod, e, &p->pods, link)

@@ -23,19 +23,14 @@ bool ids_resource_read(struct span name, enum ids_resource *r)
 /* Without l, i, o, u: easy to read aloud. */
 static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
-/* FNV-1a. Must never change: the tags are in the checkpoints of kubelets. */
-static uint64_t fingerprint(struct span s)
-{
-    uint64_t h = 0xcbf29ce484222325;
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3;
-    return h ^ h >> 35;
-}
-
 struct ids_tag ids_tag_of(struct span uuid)
 {
     struct ids_tag tag = {{0}};
-    uint64_t h = fingerprint(uuid);
+    /* FNV-1a. Must never change: the tags are in the checkpoints of kubelets. */
+    uint64_t h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < uuid.n; i++)
+        h = (h ^ (unsigned char)uuid.p[i]) * 0x100000001b3;
+    h ^= h >> 35;
     for (int i = 0; i < IDS_TAG; i++, h >>= 5)
         tag.text[i] = alphabet[h & 31];
     return tag;

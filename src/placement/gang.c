@@ -175,23 +175,6 @@ static size_t place_shape(const struct search *s, struct shape *shape)
     return done;
 }
 
-static size_t place_all(struct search *s, struct gang_plan_member *members, size_t n)
-{
-    size_t placed = 0;
-    memset(s->seen, 0, s->plan->n_nodes * sizeof *s->seen);
-    for (size_t i = 0; i < n; i++) {
-        members[i].node = NULL;
-        members[i].cards = 0;
-        members[i].lacks_space = false;
-        members[i].placed = request_fits_anywhere(members[i].request);
-    }
-    for (size_t i = 0; i < s->n_shapes; i++)
-        placed += request_fits_anywhere(s->shapes[i].request)
-                      ? s->shapes[i].n
-                      : place_shape(s, &s->shapes[i]);
-    return placed;
-}
-
 /* Whole cards before parts of cards, then the larger amount. */
 static int compare_size(const void *a, const void *b)
 {
@@ -279,7 +262,18 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
             qsort(s.shapes, s.n_shapes, sizeof *s.shapes,
                   i == 0 ? compare_size : compare_alone);
         s.backward = i & 1;
-        size_t placed = place_all(&s, members, n);
+        size_t placed = 0;
+        memset(s.seen, 0, plan->n_nodes * sizeof *s.seen);
+        for (struct gang_plan_member *m = members; m < members + n; m++) {
+            m->node = NULL;
+            m->cards = 0;
+            m->lacks_space = false;
+            m->placed = request_fits_anywhere(m->request);
+        }
+        for (size_t k = 0; k < s.n_shapes; k++)
+            placed += request_fits_anywhere(s.shapes[k].request)
+                          ? s.shapes[k].n
+                          : place_shape(&s, &s.shapes[k]);
         if (placed <= most)
             continue;
         most = placed;

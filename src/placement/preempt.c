@@ -59,29 +59,6 @@ static bool is_of_the_node(const struct dry_run *run, const struct scv_held *hel
     return false;
 }
 
-/* A pod has the cards whole that the podList shows for it, a shared one as each of its pods.
- * They are not free before it leaves. Cards of pods that the ledger does not know stay held,
- * unless such a pod leaves (`unknown`). */
-static void read_held_cards(struct preempt_state *state, bool unknown)
-{
-    struct dry_run *run = &state->run;
-    struct ledger_node_info info = ledger_node_info(run->node);
-    uint64_t of_others = 0;
-    for (size_t i = 0; i < run->n; i++) {
-        struct dry_pod *p = &run->pods[i];
-        int64_t devices, asked = ledger_pod_devices(run->node, p->pod);
-        ledger_pod_holds(run->node, p->pod, &devices);
-        p->claims = asked > devices ? asked - devices : 0;
-    }
-    for (size_t i = 0; i < info.n_held; i++)
-        if (!is_of_the_node(run, &info.held[i]))
-            of_others |= ledger_held_cards(run->node, &info.held[i]);
-    state->held = info.held_cards;
-    for (uint32_t c = 0; c < run->node->n_cards; c++)
-        if (run->empty[c].state == CARD_HELD && (unknown || !(of_others >> c & 1)))
-            run->empty[c].state = CARD_AVAILABLE;
-}
-
 /* How many of the cards that suit the request other pods certainly get through nvidia.com/gpu.
  * Nominated pods come first and count in full, as in filter. Pods that stay and that the podList
  * does not show get cards that are not allocated; cards that do not fit the request count
@@ -274,8 +251,28 @@ static void init_state(struct preempt_state *state, const struct preemptor *pree
             pod->priority < me->priority + MUTANT(eviction_of_equal_priority) &&
             is_bound(pod) && !span_eq(pod->uid, me->uid);
     }
-    if (devices)
-        read_held_cards(state, n_known < n_leaving);
+    if (!devices)
+        return;
+    /* A pod has the cards whole that the podList shows for it, a shared one as each of its pods.
+     * They are not free before it leaves. Cards of pods that the ledger does not know stay held,
+     * unless such a pod leaves. */
+    struct dry_run *run = &state->run;
+    struct ledger_node_info info = ledger_node_info(node);
+    uint64_t of_others = 0;
+    for (size_t i = 0; i < run->n; i++) {
+        struct dry_pod *p = &run->pods[i];
+        int64_t has, asked = ledger_pod_devices(node, p->pod);
+        ledger_pod_holds(node, p->pod, &has);
+        p->claims = asked > has ? asked - has : 0;
+    }
+    for (size_t i = 0; i < info.n_held; i++)
+        if (!is_of_the_node(run, &info.held[i]))
+            of_others |= ledger_held_cards(node, &info.held[i]);
+    state->held = info.held_cards;
+    for (uint32_t c = 0; c < node->n_cards; c++)
+        if (run->empty[c].state == CARD_HELD &&
+            (n_known < n_leaving || !(of_others >> c & 1)))
+            run->empty[c].state = CARD_AVAILABLE;
 }
 
 static void set_victim(struct dry_pod *p, bool victim)

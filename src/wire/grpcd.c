@@ -180,25 +180,6 @@ static void reject(struct grpcd_call *call, enum grpc_status status, const char 
     buf_fini(&call->in);
 }
 
-/* Submits grpc-status and grpc-message, whose bytes that are not printable ASCII are
- * percent-encoded (no others: not every client decodes them). */
-static void submit_trailers(struct grpcd_call *call)
-{
-    char status[12];
-    cleanup_buf struct buf text = {0};
-    for (size_t i = 0; i < call->why.n && i < WHY_MAX; i++) {
-        unsigned char c = (unsigned char)call->why.p[i];
-        buf_printf(&text, c < ' ' || c > '~' || c == '%' ? "%%%02X" : "%c", c);
-    }
-    snprintf(status, sizeof status, "%d", (int)call->status);
-    const nghttp2_nv nva[] = {
-        grpc_field(SPAN("grpc-status"), span_of(status)),
-        grpc_field(SPAN("grpc-message"), buf_span(&text)),
-    };
-    bool has_text = text.n && call->status != GRPC_OK;
-    nghttp2_submit_trailer(call->conn->session, call->id, nva, has_text ? 2 : 1);
-}
-
 /* Gives the session bytes of the message, and the trailers after the last one. */
 static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t room,
                        uint32_t *flags, nghttp2_data_source *source, void *ctx)
@@ -224,7 +205,21 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t
         *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
         call->is_complete = true;
         call->is_sending = false;
-        submit_trailers(call);
+        /* Of grpc-message, the bytes that are not printable ASCII are percent-encoded (no
+         * others: not every client decodes them). */
+        char status[12];
+        cleanup_buf struct buf text = {0};
+        for (size_t i = 0; i < call->why.n && i < WHY_MAX; i++) {
+            unsigned char c = (unsigned char)call->why.p[i];
+            buf_printf(&text, c < ' ' || c > '~' || c == '%' ? "%%%02X" : "%c", c);
+        }
+        snprintf(status, sizeof status, "%d", (int)call->status);
+        const nghttp2_nv nva[] = {
+            grpc_field(SPAN("grpc-status"), span_of(status)),
+            grpc_field(SPAN("grpc-message"), buf_span(&text)),
+        };
+        bool has_text = text.n && call->status != GRPC_OK;
+        nghttp2_submit_trailer(call->conn->session, call->id, nva, has_text ? 2 : 1);
     } else if (!n) {
         call->is_sending = false;
         return NGHTTP2_ERR_DEFERRED;
@@ -426,23 +421,6 @@ static bool is_late(const struct grpcd_call *call)
     return !call->is_started && call->conn->now_ms >= call->until_ms;
 }
 
-/* Reads, runs handlers, and writes. 0, or an error of nghttp2. */
-static int serve(struct conn *c)
-{
-    int rc = nghttp2_session_send(c->session);
-    if (rc == 0 && !nghttp2_session_want_write(c->session)) {
-        c->socket.reads = READS;
-        rc = nghttp2_session_recv(c->session);
-    }
-    LIST_EACH(struct grpcd_call, call, &c->calls, link)
-    {
-        if (is_late(call))
-            reject(call, GRPC_DEADLINE_EXCEEDED, "request not complete in time");
-        flush(call);
-    }
-    return rc ? rc : nghttp2_session_send(c->session);
-}
-
 /* The next deadline of the connection. */
 static int64_t next_deadline(struct conn *c)
 {
@@ -468,7 +446,18 @@ int64_t grpcd_turn(struct grpcd *d, int64_t now_ms)
     LIST_EACH(struct conn, c, &d->conns, link)
     {
         c->now_ms = now_ms;
-        int rc = serve(c);
+        int rc = nghttp2_session_send(c->session);
+        if (rc == 0 && !nghttp2_session_want_write(c->session)) {
+            c->socket.reads = READS;
+            rc = nghttp2_session_recv(c->session);
+        }
+        LIST_EACH(struct grpcd_call, call, &c->calls, link)
+        {
+            if (is_late(call))
+                reject(call, GRPC_DEADLINE_EXCEEDED, "request not complete in time");
+            flush(call);
+        }
+        rc = rc ? rc : nghttp2_session_send(c->session);
         int64_t at = next_deadline(c);
         bool is_over = !nghttp2_session_want_read(c->session) &&
                        !nghttp2_session_want_write(c->session);

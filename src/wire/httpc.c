@@ -797,27 +797,6 @@ static int url_part(CURLU *u, CURLUPart part, char **out)
     return 0;
 }
 
-/* Makes the server name the host of all URLs, so that libcurl uses it for SNI and for the
- * verification of the certificate; CONNECT_TO and the Host header have the real host.
- * `address`: the host with its zone. */
-static int set_server_name(struct httpc *c, const char *name, const char *host,
-                           const char *address, const char *port, bool has_port,
-                           struct err *err)
-{
-    if (!*name || !span_has_only(span_of(name), ".-_:"))
-        return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
-    free(c->origin);
-    c->origin = xasprintf("https://" STR_HOST ":%s", STR_HOST_ARG(name), port);
-    cleanup_free char *to =
-        xasprintf(STR_HOST ":%s:%s:%s", STR_HOST_ARG(name), port, address, port);
-    c->connect_to = curl_slist_append(NULL, to);
-    c->host =
-        has_port ? xasprintf("Host: %s:%s", host, port) : xasprintf("Host: %s", host);
-    if (!c->connect_to)
-        abort();
-    return 0;
-}
-
 static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config,
                     struct err *err)
 {
@@ -840,9 +819,22 @@ static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config
     curl_url_set(u, CURLUPART_ZONEID, NULL, 0);
     if (url_part(u, CURLUPART_URL, &whole) || strcmp(whole, plain)) /* user, path, … */
         return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");
-    if (tls && config->server_name)
-        return set_server_name(c, config->server_name, host, address,
-                               has_port ? port : "443", has_port, err);
+    const char *name = config->server_name;
+    if (!tls || !name)
+        return 0;
+    /* The server name is the host of all URLs, so that libcurl uses it for SNI and for the
+     * verification of the certificate; CONNECT_TO and the Host header have the real host. */
+    if (!*name || !span_has_only(span_of(name), ".-_:"))
+        return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
+    number = has_port ? port : "443";
+    free(c->origin);
+    c->origin = xasprintf("https://" STR_HOST ":%s", STR_HOST_ARG(name), number);
+    cleanup_free char *to =
+        xasprintf(STR_HOST ":%s:%s:%s", STR_HOST_ARG(name), number, address, number);
+    c->connect_to = curl_slist_append(NULL, to);
+    c->host = xasprintf("Host: %s%s%s", host, colon, has_port ? port : "");
+    if (!c->connect_to)
+        abort();
     return 0;
 }
 

@@ -128,22 +128,6 @@ static ssize_t abort_conn(struct httpd_open_stream *s, char *to)
     return 1;
 }
 
-static ssize_t copy_out(struct httpd_open_stream *s, char *to, size_t max)
-{
-    size_t n = s->out.n - s->at;
-    if (n > max)
-        n = max;
-    memcpy(to, s->out.p + s->at, n);
-    s->at += n;
-    if (s->at == s->out.n) {
-        s->at = 0;
-        buf_clear(&s->out);
-        if (s->out.cap > OUT_RETAIN_MAX)
-            buf_fini(&s->out);
-    }
-    return (ssize_t)n;
-}
-
 /* The result of on_read; 0 if the connection is suspended. */
 static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
 {
@@ -151,8 +135,20 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
         int state = atomic_load(&s->conn->listener->d->state);
         if (state == HTTPD_STOPPING)
             return abort_conn(s, to);
-        if (s->at < s->out.n)
-            return copy_out(s, to, max);
+        if (s->at < s->out.n) {
+            size_t n = s->out.n - s->at;
+            if (n > max)
+                n = max;
+            memcpy(to, s->out.p + s->at, n);
+            s->at += n;
+            if (s->at == s->out.n) {
+                s->at = 0;
+                buf_clear(&s->out);
+                if (s->out.cap > OUT_RETAIN_MAX)
+                    buf_fini(&s->out);
+            }
+            return (ssize_t)n;
+        }
         if (s->next == HTTPD_STREAM_ABORT)
             return abort_conn(s, to);
         if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->finite))
