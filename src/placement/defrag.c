@@ -77,15 +77,21 @@ enum {
     STEP_VISITS = 64,     /* that cost one step of the search */
 };
 
-struct placing {
+/* A depth-first search over the pods of a node; see search_sets. */
+struct set_search {
     struct defrag_state *s;
-    const struct ledger_node *own;
-    struct dry_pod *const *items;
+    struct defrag_node *node;
+    size_t limit;
+    struct dry_pod **leaving;
     size_t n;
+    int64_t mib;
+    unsigned steps;
+    uint64_t cost;      /* of a step: 1, more on a node with many pods */
+    bool more_may_help; /* the limit ended a branch */
     struct defrag_move *moves;
-    unsigned visits;
+    unsigned visits; /* to place the pods that leave now */
     struct select_view
-        view; /* scratch; not on the stack, because the search is recursive */
+        view; /* scratch; not on the stack, because the searches are recursive */
 };
 
 static size_t next_place(const struct defrag_state *s, const struct request *r,
@@ -119,16 +125,16 @@ static size_t first_place(struct defrag_state *s, const struct request *r,
     return is_own ? shape->second : shape->first;
 }
 
-static bool place_from(struct placing *p, size_t k);
+static bool place_from(struct set_search *q, size_t k);
 
 /* Tries a node for the pod k and places for all later ones. */
-static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
+static bool try_node(struct set_search *q, size_t k, struct defrag_place *place)
 {
-    struct defrag_state *s = p->s;
-    const struct dry_pod *item = p->items[k];
+    struct defrag_state *s = q->s;
+    const struct dry_pod *item = q->leaving[k];
     const struct request *r = item->pod->request;
     const struct ledger_node *node = place->node;
-    struct select_view *view = &p->view;
+    struct select_view *view = &q->view;
     size_t bytes = node->n_cards * sizeof *place->cards;
     if (node->nominated || !defrag_has_room(place->room, item->room))
         return false;
@@ -136,7 +142,7 @@ static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
         select_view_cards(view, node, place->cards, 0);
     else
         select_view(view, node, NULL, SELECT_AS_IS);
-    struct defrag_move *move = &p->moves[k];
+    struct defrag_move *move = &q->moves[k];
     *move = (struct defrag_move){.pod = item->pod, .to = node};
     if ((r->kind != REQUEST_NONE &&
          select_cards(view, r, SELECT_ALL_CARDS, &move->cards) != FIT_YES) ||
@@ -150,38 +156,29 @@ static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
     select_view_cards(view, node, place->cards, 0);
     select_take(view, r, move->cards);
     defrag_add_room(&place->room, item->room, -1);
-    bool done = place_from(p, k + 1);
+    bool done = place_from(q, k + 1);
     defrag_add_room(&place->room, item->room, 1);
     memcpy(place->cards, before, bytes);
     return done;
 }
 
-static bool place_from(struct placing *p, size_t k)
+/* Finds places for the pods k and later, and stores the moves. False: there are none, or the
+ * search is too long (then bounded is set). */
+static bool place_from(struct set_search *q, size_t k)
 {
-    if (k == p->n)
+    struct defrag_state *s = q->s;
+    if (k == q->n)
         return true;
-    for (size_t i = p->items[k]->from; i < p->s->n_places; i++) {
-        struct defrag_place *place = &p->s->places[i];
-        if (++p->visits > VISITS_MAX) {
-            p->s->bounded = true;
+    for (size_t i = q->leaving[k]->from; i < s->n_places; i++) {
+        struct defrag_place *place = &s->places[i];
+        if (++q->visits > VISITS_MAX) {
+            s->bounded = true;
             return false;
         }
-        if (place->node != p->own && try_node(p, k, place))
+        if (place->node != q->node->run.node && try_node(q, k, place))
             return true;
     }
     return false;
-}
-
-/* Finds a place for all removed items at the same time, and stores the moves. False: there is
- * none, or the search is too long (then s->bounded is set). */
-static bool place_items(struct defrag_state *s, const struct ledger_node *own,
-                        struct dry_pod *const *items, size_t n, struct defrag_move *moves)
-{
-    struct placing p = {.s = s, .own = own, .items = items, .n = n, .moves = moves};
-    bool done = place_from(&p, 0);
-    uint64_t cost = p.visits / STEP_VISITS;
-    s->steps -= cost < s->steps ? cost : s->steps;
-    return done;
 }
 
 /* -- Which pods of one node leave --
@@ -195,19 +192,6 @@ static bool place_items(struct defrag_state *s, const struct ledger_node *own,
 enum {
     SEARCH_STEPS = 4096, /* of one node and one limit */
     STEP_WORK = 512,     /* visits of a pod on a card that cost one step */
-};
-
-struct set_search {
-    struct defrag_state *s;
-    struct defrag_node *node;
-    size_t limit;
-    struct dry_pod **leaving;
-    size_t n;
-    int64_t mib;
-    unsigned steps;
-    uint64_t cost;           /* of a step: 1, more on a node with many pods */
-    bool more_may_help;      /* the limit ended a branch */
-    struct select_view view; /* scratch, as in struct placing */
 };
 
 /* The fewest items from `from` on that must leave so that the card takes its part of the
@@ -306,18 +290,18 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
     return least;
 }
 
-static bool is_better(const struct set_search *q)
-{
-    const struct defrag_state *s = q->s;
-    return !s->found || q->n < s->best.n || (q->n == s->best.n && q->mib < s->best.mib);
-}
-
 /* Stores the plan if the items that leave have places, and it is better than the best. */
 static void try_set(struct set_search *q, uint64_t chosen)
 {
     struct defrag_state *s = q->s;
+    bool is_better =
+        !s->found || q->n < s->best.n || (q->n == s->best.n && q->mib < s->best.mib);
     cleanup_free struct defrag_move *moves = xcalloc(q->n + 1, sizeof *moves);
-    if (!is_better(q) || !place_items(s, q->node->run.node, q->leaving, q->n, moves))
+    q->moves = moves;
+    q->visits = 0;
+    bool placed = is_better && place_from(q, 0);
+    s->steps -= (uint64_t)quantity_at_most(q->visits / STEP_VISITS, (int64_t)s->steps);
+    if (!placed)
         return;
     s->found = true;
     s->best.node = q->node->run.node;

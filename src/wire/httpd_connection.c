@@ -189,21 +189,9 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
         on_closed(*ctx);
 }
 
-/* At the first request, the client has shown its certificate, or it has none. */
-static void rank_thread(struct httpd_conn *p)
-{
-    const struct httpd_listener_config *conf = &p->listener->conf;
-    if (p->ranked || conf->mode != HTTPD_THREADS || !conf->yields)
-        return;
-    p->ranked = true;
-    if (atomic_load(&p->trusted))
-        pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
-    else /* of this thread, on Linux */
-        setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
-}
-
 void httpd_conn_begin(struct httpd_conn *p)
 {
+    const struct httpd_listener_config *conf = &p->listener->conf;
     struct httpd *d = p->listener->d;
     if (!p->in_request)
         atomic_fetch_add(&d->in_flight, 1);
@@ -212,7 +200,14 @@ void httpd_conn_begin(struct httpd_conn *p)
     for (int i = 0; i < TLS_GROUPS; i++)
         if (p->client.trusted[i])
             atomic_store(&p->trusted, true);
-    rank_thread(p);
+    /* At the first request, the client has shown its certificate, or it has none. */
+    if (!p->ranked && conf->mode == HTTPD_THREADS && conf->yields) {
+        p->ranked = true;
+        if (atomic_load(&p->trusted))
+            pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
+        else /* of this thread, on Linux */
+            setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
+    }
     p->route = NULL;
     p->error_status = 0;
     p->why = NULL;
