@@ -139,26 +139,6 @@ static bool has_held(const struct core *core, const struct core_gang *g)
     return false;
 }
 
-/* Ends its turn, if it has the turn. It goes last. */
-static void put_last(struct step *s, struct core_gang *g)
-{
-    struct core_gangs *gangs = &s->core->gangs;
-    int64_t pass_ms = 0;
-    if (gangs->turn == g) {
-        pass_ms = g->in_vain < 6 ? PASS_FIRST_MS << g->in_vain : PASS_LAST_MS;
-        g->in_vain++;
-        gangs->turn = NULL;
-    }
-    g->expired = true;
-    g->not_before_ms = s->now.mono_ms + pass_ms;
-    if (MUTANT(hopeless_gang_stays_first)) {
-        g->not_before_ms = s->now.mono_ms;
-        return;
-    }
-    list_remove(&g->link);
-    list_append(&gangs->list, &g->link);
-}
-
 /* All held binds fail, with the same text; the reservations of the gang end; the gang takes
  * turns from now on. */
 static void gang_fail(struct step *s, struct core_gang *g, const char *why)
@@ -185,7 +165,20 @@ static void gang_fail(struct step *s, struct core_gang *g, const char *why)
     }
     g->held_until_ms = g->look_ms = INT64_MAX;
     core->gangs.failed++;
-    put_last(s, g);
+    /* Ends its turn, if it has the turn. It goes last. */
+    g->not_before_ms = s->now.mono_ms;
+    if (core->gangs.turn == g) {
+        if (!MUTANT(hopeless_gang_stays_first))
+            g->not_before_ms +=
+                g->in_vain < 6 ? PASS_FIRST_MS << g->in_vain : PASS_LAST_MS;
+        g->in_vain++;
+        core->gangs.turn = NULL;
+    }
+    g->expired = true;
+    if (!MUTANT(hopeless_gang_stays_first)) {
+        list_remove(&g->link);
+        list_append(&core->gangs.list, &g->link);
+    }
     core_reserve_end_gang(s, gang);
 }
 

@@ -74,24 +74,18 @@ static struct core_output *add_call(struct step *s, enum core_output_type type,
     return o;
 }
 
-/* Removes the nomination. An answer is not needed: kube-scheduler removes it as well when it
- * tries the pod again. */
-static void retract(struct step *s, struct core_preempt_pod *e)
-{
-    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
-    if (!pod || pod->node || core_may_bind(s->core, s->now, NULL) ||
-        (pod->nomination && !span_eq(pod->nomination->node->name, e->node)))
-        return;
-    add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
-    e->call = 0;
-}
-
 /* After an eviction the pod has to wait for the limit; else it is searched for again. */
 static void abandon(struct step *s, struct core_preempt_pod *e, int64_t retry_ms)
 {
+    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     s->core->preempt.counts.abandoned++;
-    if (!e->evicted)
-        retract(s, e);
+    /* Removes the nomination. An answer is not needed: kube-scheduler removes it as well when it
+     * tries the pod again. */
+    if (!e->evicted && pod && !pod->node && !core_may_bind(s->core, s->now, NULL) &&
+        (!pod->nomination || span_eq(pod->nomination->node->name, e->node))) {
+        add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
+        e->call = 0;
+    }
     release_cards(s, e);
     e->state = e->evicted ? CORE_PREEMPT_DONE : CORE_PREEMPT_WAITING;
     e->due_ms = s->now.mono_ms + retry_ms;
@@ -364,36 +358,32 @@ static bool make_place(struct step *s, int64_t priority)
     return lowest;
 }
 
-static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_pod *pod)
-{
-    struct core_preempt *p = &s->core->preempt;
-    struct core_preempt_pod *e = xcalloc(1, sizeof *e);
-    e->uid = core_own(pod->uid);
-    e->since_ms = s->now.mono_ms;
-    e->since_ns = s->now.wall_ns;
-    e->due_ms = s->now.mono_ms + s->core->settings.preempt_after_ms;
-    if (!p->n)
-        p->due_ms = e->due_ms;
-    list_append(&p->pods, &e->link);
-    p->n++;
-    return e;
-}
-
 void core_preempt_rejected(struct step *s)
 {
     const struct core_input *in = s->in;
     struct core *core = s->core;
+    struct core_preempt *p = &core->preempt;
     const struct ledger_pod *pod = may_preempt(core, in->uid);
     if (core->settings.preempt_after_ms <= 0 || !core->leader.leading || !pod ||
         !in->n_nodes)
         return;
     struct core_preempt_pod *e = NULL;
-    LIST_EACH(struct core_preempt_pod, known, &core->preempt.pods, link)
+    LIST_EACH(struct core_preempt_pod, known, &p->pods, link)
     if (span_eq(known->uid, in->uid))
         e = known;
     if (!e && !make_place(s, pod->priority))
         return;
-    e = e ? e : entry_new(s, pod);
+    if (!e) {
+        e = xcalloc(1, sizeof *e);
+        e->uid = core_own(pod->uid);
+        e->since_ms = s->now.mono_ms;
+        e->since_ns = s->now.wall_ns;
+        e->due_ms = s->now.mono_ms + core->settings.preempt_after_ms;
+        if (!p->n)
+            p->due_ms = e->due_ms;
+        list_append(&p->pods, &e->link);
+        p->n++;
+    }
     /* It may get a node that has not been offered yet, without evictions. */
     if (e->state == CORE_PREEMPT_WAITING && e->due_ms < pod->retry_ms + RETRIED_MS)
         e->due_ms = pod->retry_ms + RETRIED_MS;

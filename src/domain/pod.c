@@ -273,29 +273,22 @@ static struct resource_list requests_of_containers(const struct pod_requests_rea
     return total;
 }
 
-/* The requests of the pod as a whole replace those of its containers, by resource. */
-static void apply_pod_level(const struct pod_requests_reader *r,
-                            struct resource_list *total)
+static struct resources pod_requests_of(const struct pod_requests_reader *r)
 {
+    struct resource_list total = requests_of_containers(r), whole = {0};
     const struct resource_list *spec = &r->pod_spec;
-    struct resource_list whole = {0};
-    if (!spec->has[CPU] && !spec->has[MEMORY] && !spec->has_any)
-        return;
-    if (!r->has_pod_status || !r->infeasible)
-        raise_to(&whole, spec);
-    if (r->has_pod_status) {
-        raise_to(&whole, &r->pod_allocated);
-        raise_to(&whole, &r->pod_actuated);
+    /* The requests of the pod as a whole replace those of its containers, by resource. */
+    if (spec->has[CPU] || spec->has[MEMORY] || spec->has_any) {
+        if (!r->has_pod_status || !r->infeasible)
+            raise_to(&whole, spec);
+        if (r->has_pod_status) {
+            raise_to(&whole, &r->pod_allocated);
+            raise_to(&whole, &r->pod_actuated);
+        }
     }
     for (int k = 0; k < AMOUNTS; k++)
         if (whole.has[k])
-            total->amount[k] = whole.amount[k];
-}
-
-static struct resources pod_requests_of(const struct pod_requests_reader *r)
-{
-    struct resource_list total = requests_of_containers(r);
-    apply_pod_level(r, &total);
+            total.amount[k] = whole.amount[k];
     for (int k = 0; k < AMOUNTS; k++)
         total.amount[k] = add_saturated(total.amount[k], r->overhead.amount[k]);
     return (struct resources){
@@ -476,19 +469,6 @@ static void read_gate(struct field_reader *r, const struct field *f, void *at)
     jread_skip(r->j);
 }
 
-static enum pod_phase phase_of(struct span text)
-{
-    static const char *const names[] = {[POD_PENDING] = "Pending",
-                                        [POD_RUNNING] = "Running",
-                                        [POD_SUCCEEDED] = "Succeeded",
-                                        [POD_FAILED] = "Failed",
-                                        [POD_UNKNOWN] = "Unknown"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (span_eq(text, span_of(names[i])))
-            return (enum pod_phase)i;
-    return POD_PENDING;
-}
-
 #define LABEL(key, member)                                                               \
     {                                                                                    \
         OBJECT_LABEL, SPAN(key), &pod->member                                            \
@@ -593,6 +573,11 @@ static void check_name(struct jread *j, const char *where, struct span name)
 
 void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
+    static const char *const phases[] = {[POD_PENDING] = "Pending",
+                                         [POD_RUNNING] = "Running",
+                                         [POD_SUCCEEDED] = "Succeeded",
+                                         [POD_FAILED] = "Failed",
+                                         [POD_UNKNOWN] = "Unknown"};
     struct field_reader reader = {.j = j, .a = a};
     struct reading r = {.pod = {.phase = POD_PENDING}};
     jread_peek(j); /* moves to the first byte of the object */
@@ -600,7 +585,9 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
     fields_read(&reader, "pod", pod_fields, &r);
     *pod = r.pod;
     pod->object = (struct span){start, (size_t)(j->data + j->pos - start)};
-    pod->phase = phase_of(r.phase);
+    for (size_t i = 0; i < ARRAY_LEN(phases); i++)
+        if (span_eq(r.phase, span_of(phases[i])))
+            pod->phase = (enum pod_phase)i;
     pod->bound_s = r.requests.bound_s;
     pod->never_preempts = span_eq(r.preemption_policy, SPAN("Never"));
     for (size_t i = 0; i < pod->n_containers; i++) {

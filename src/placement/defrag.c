@@ -353,21 +353,6 @@ static void search_sets(struct set_search *q, size_t i)
     search_sets(q, i + 1);
 }
 
-/* Searches for sets of `m` items, and stores the best plan in s. False: no larger set can
- * help. */
-static bool search_node(struct defrag_state *s, struct defrag_node *node, size_t m)
-{
-    cleanup_free struct dry_pod **leaving = xcalloc(m + 1, sizeof *leaving);
-    struct set_search q = {.s = s,
-                           .node = node,
-                           .limit = m,
-                           .leaving = leaving,
-                           .steps = SEARCH_STEPS,
-                           .cost = 1 + node->n * node->run.node->n_cards / STEP_WORK};
-    search_sets(&q, 0);
-    return q.more_may_help;
-}
-
 static bool is_movable(struct defrag_state *s, const struct ledger_pod *pod)
 {
     const struct request *r = pod->request;
@@ -455,10 +440,18 @@ static bool search_all(struct defrag_state *s, struct defrag_node *candidates, s
             continue;
         if (candidates[i].least > m)
             return true; /* as do all later ones, which are in this order */
-        if (search_node(s, &candidates[i], m))
-            more = true;
-        else
-            candidates[i].least = SIZE_MAX;
+        cleanup_free struct dry_pod **leaving = xcalloc(m + 1, sizeof *leaving);
+        struct defrag_node *node = &candidates[i];
+        struct set_search q = {.s = s,
+                               .node = node,
+                               .limit = m,
+                               .leaving = leaving,
+                               .steps = SEARCH_STEPS,
+                               .cost = 1 + node->n * node->run.node->n_cards / STEP_WORK};
+        search_sets(&q, 0);
+        more |= q.more_may_help;
+        if (!q.more_may_help) /* no larger set can help */
+            node->least = SIZE_MAX;
     }
     return more;
 }

@@ -43,37 +43,26 @@ struct search {
     bool backward;
 };
 
-/* Only the pod asked about is bound to the offered nodes, if there are others. */
-static bool is_asked(const struct search *s, const struct gang_plan_member *m)
-{
-    return !m->pod && s->plan->n_others;
-}
-
-static struct shape *shape_find(const struct search *s, const struct gang_plan_member *m)
-{
-    for (size_t i = 0; i < s->n_shapes; i++) {
-        struct shape *shape = &s->shapes[i];
-        if (shape->asked == is_asked(s, m) &&
-            resources_equal(&shape->requests, &m->requests) &&
-            request_equal(shape->request, m->request))
-            return shape;
-    }
-    return NULL;
-}
-
 /* False: too many members or shapes. */
 static bool group_shapes(struct search *s, struct gang_plan_member *members, size_t n)
 {
     s->n_shapes = 0;
     for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
-        struct shape *shape = shape_find(s, &members[i]);
-        if (!shape && s->n_shapes == GANG_PLAN_SHAPES + (size_t)is_asked(s, &members[i]))
+        const struct gang_plan_member *m = &members[i];
+        /* Only the pod asked about is bound to the offered nodes, if there are others. */
+        const bool asked = !m->pod && s->plan->n_others;
+        struct shape *shape = s->shapes, *end = s->shapes + s->n_shapes;
+        while (shape < end && (shape->asked != asked ||
+                               !resources_equal(&shape->requests, &m->requests) ||
+                               !request_equal(shape->request, m->request)))
+            shape++;
+        if (shape == end && s->n_shapes >= GANG_PLAN_SHAPES + (size_t)asked)
             return false;
-        if (!shape) {
-            shape = &s->shapes[s->n_shapes++];
-            shape->request = members[i].request;
-            shape->requests = members[i].requests;
-            shape->asked = is_asked(s, &members[i]);
+        if (shape == end) {
+            s->n_shapes++;
+            shape->request = m->request;
+            shape->requests = m->requests;
+            shape->asked = asked;
             shape->n = shape->alone = 0;
             shape->on_node = arena_zalloc(s->a, s->plan->n_nodes + 1);
         }

@@ -457,29 +457,6 @@ static bool is_simple(const struct preempt_state *state)
     return simple;
 }
 
-static void choose(struct preempt_state *state, int64_t limit)
-{
-    bool simple = is_simple(state);
-    if (!simple && try_all(state, limit))
-        return;
-    bool done = !state->request->compute_percent &&
-                (!state->request->min_link ? choose_by_cards(state, limit, UINT64_MAX)
-                                           : state->request->kind == REQUEST_CARDS &&
-                                                 choose_by_sets(state, limit));
-    if (!done)
-        remove_up_to(state, limit);
-    /* Restores the victims that are not needed, the most important first: the pods are in that
-     * order. */
-    for (size_t i = 0; i < state->run.n && (!done || !simple); i++) {
-        struct dry_pod *p = &state->run.pods[i];
-        if (!p->victim)
-            continue;
-        set_victim(p, false);
-        if (!fits_now(state, NULL))
-            set_victim(p, true);
-    }
-}
-
 bool preempt_could_help(const struct preemptor *preemptor, const struct ledger_node *node,
                         struct arena *a)
 {
@@ -509,7 +486,26 @@ bool preempt_select(const struct preemptor *preemptor, const struct ledger_node 
     if (!find_limit(&state, &limit))
         return false;
     qsort(state.run.pods, state.run.n, sizeof *state.run.pods, compare_pods);
-    choose(&state, limit);
+    bool simple = is_simple(&state);
+    if (simple || !try_all(&state, limit)) {
+        const struct request *r = state.request;
+        bool done =
+            !r->compute_percent &&
+            (!r->min_link ? choose_by_cards(&state, limit, UINT64_MAX)
+                          : r->kind == REQUEST_CARDS && choose_by_sets(&state, limit));
+        if (!done)
+            remove_up_to(&state, limit);
+        /* Restores the victims that are not needed, the most important first: the pods are in
+         * that order. */
+        for (size_t i = 0; i < state.run.n && (!done || !simple); i++) {
+            struct dry_pod *p = &state.run.pods[i];
+            if (!p->victim)
+                continue;
+            set_victim(p, false);
+            if (!fits_now(&state, NULL))
+                set_victim(p, true);
+        }
+    }
     victims->pods = arena_alloc(a, state.run.n * sizeof(struct ledger_pod *));
     for (size_t i = 0; i < state.run.n; i++)
         if (state.run.pods[i].victim)

@@ -226,18 +226,6 @@ bool httpd_client_gone(const struct httpd_request *req)
     return atomic_load(&p->listener->d->state) == HTTPD_STOPPING || poll(&at, 1, 0) > 0;
 }
 
-static void release_handler(struct httpd_conn *p)
-{
-    struct httpd_listener *listener = p->listener;
-    if (!is_limited(p))
-        return;
-    pthread_mutex_lock(&listener->d->lock);
-    *(p->held ? &listener->held : &listener->running) -= 1;
-    p->held = false;
-    pthread_cond_broadcast(&listener->handed);
-    pthread_mutex_unlock(&listener->d->lock);
-}
-
 /* -- Routes and handlers -- */
 
 static bool path_matches(const struct httpd_route *route, const char *path)
@@ -349,7 +337,14 @@ static enum MHD_Result handle_request(struct httpd_conn *p)
     if (p->body.n)
         p->request.body = buf_span(&p->body);
     p->route->handler(p->listener->conf.ctx, &p->request, &reply);
-    release_handler(p);
+    if (is_limited(p)) {
+        struct httpd_listener *listener = p->listener;
+        pthread_mutex_lock(&listener->d->lock);
+        *(p->held ? &listener->held : &listener->running) -= 1;
+        p->held = false;
+        pthread_cond_broadcast(&listener->handed);
+        pthread_mutex_unlock(&listener->d->lock);
+    }
     httpd_conn_uncharge(p);
     buf_fini(&p->body);
     return reply_send(p, &reply);
