@@ -280,23 +280,6 @@ bool core_gang_may_try(struct step *s, const struct ledger_gang *gang)
 
 /* -- held binds -- */
 
-/* Has its node the cards for the pod, with which nothing is reserved for pods of lower priority
- * any more? They stay reserved while the bind is held. */
-static bool hold_cards(struct step *s, const struct bind_op *op,
-                       const struct ledger_pod *pod, int64_t until_ms, struct err *err)
-{
-    struct gang_plan_member m = {.request = pod->request,
-                                 .requests = ledger_pod_requests(pod),
-                                 .uid = pod->uid,
-                                 .pod = pod};
-    if (!core_bind_judge(s, pod, op->node, &m.node, &m.cards, err))
-        return false;
-    core_reserve_end(s, pod->uid, op->node); /* elsewhere, it makes room */
-    if (m.cards)
-        core_reserve_for(s, &m, until_ms, true);
-    return true;
-}
-
 /* Promises for all held members, and sends their Bindings; or fails all. */
 static void start_gang(struct step *s, struct core_gang *g, size_t held)
 {
@@ -396,10 +379,21 @@ bool core_gang_holds(struct step *s, struct bind_op *op, struct ledger_pod *pod)
     }
     op->state = BIND_OP_HELD;
     op->gang = g;
-    if (hold_cards(s, op, pod, g->held_until_ms + 1, &err))
-        core_gang_review(s, gang);
-    else
+    /* Has its node the cards for the pod, with which nothing is reserved for pods of lower
+     * priority any more? They stay reserved while the bind is held. */
+    const int64_t until_ms = g->held_until_ms + 1;
+    struct gang_plan_member m = {.request = pod->request,
+                                 .requests = ledger_pod_requests(pod),
+                                 .uid = pod->uid,
+                                 .pod = pod};
+    if (!core_bind_judge(s, pod, op->node, &m.node, &m.cards, &err)) {
         gang_fail(s, g, err.msg);
+        return true;
+    }
+    core_reserve_end(s, pod->uid, op->node); /* elsewhere, it makes room */
+    if (m.cards)
+        core_reserve_for(s, &m, until_ms, true);
+    core_gang_review(s, gang);
     return true;
 }
 

@@ -118,7 +118,7 @@ static int64_t card_bytes(int64_t units)
     return bytes;
 }
 
-static int64_t message_bytes(const int64_t *mib, size_t cards, int64_t unit)
+int64_t ids_message_bytes(const int64_t *mib, size_t cards, int64_t unit)
 {
     int64_t bytes = 0;
     for (size_t i = 0; i < cards; i++)
@@ -126,15 +126,11 @@ static int64_t message_bytes(const int64_t *mib, size_t cards, int64_t unit)
     return bytes;
 }
 
-int64_t ids_message_bytes(const int64_t *units, size_t cards)
-{
-    return message_bytes(units, cards, 1);
-}
-
 int64_t ids_smallest_unit(const int64_t *mib, size_t cards)
 {
     int64_t unit = 1;
-    while (unit < (int64_t)1 << 40 && message_bytes(mib, cards, unit) > IDS_MESSAGE_MAX)
+    while (unit < (int64_t)1 << 40 &&
+           ids_message_bytes(mib, cards, unit) > IDS_MESSAGE_MAX)
         unit *= 2;
     return unit;
 }

@@ -361,26 +361,6 @@ static const struct field container_fields[] = {
     FIELDS_END,
 };
 
-static void add_container(struct reading *r, struct arena *a,
-                          const struct pod_container *c)
-{
-    struct pod *pod = &r->pod;
-    int k = 0;
-    while (k < POD_LIMITS && !c->limits[k].p)
-        k++;
-    if (k == POD_LIMITS)
-        return;
-    if (pod->n_containers == r->cap) {
-        size_t cap = r->cap ? r->cap * 2 : 4;
-        struct pod_container *more = arena_alloc(a, cap * sizeof *more);
-        if (r->cap)
-            memcpy(more, pod->containers, r->cap * sizeof *more);
-        pod->containers = more;
-        r->cap = cap;
-    }
-    pod->containers[pod->n_containers++] = *c;
-}
-
 static void read_container(struct field_reader *reader, const struct field *f, void *at)
 {
     struct reading *r = at;
@@ -396,7 +376,20 @@ static void read_container(struct field_reader *reader, const struct field *f, v
         c->order = r->inits++;
         c->index = c->role == CONTAINER_SIDECAR ? r->sidecars++ : 0;
     }
-    add_container(r, reader->a, c);
+    bool limited = false;
+    for (int k = 0; k < POD_LIMITS; k++)
+        limited |= c->limits[k].p != NULL;
+    struct pod *pod = &r->pod;
+    if (limited && pod->n_containers == r->cap) {
+        size_t cap = r->cap ? r->cap * 2 : 4;
+        struct pod_container *more = arena_alloc(reader->a, cap * sizeof *more);
+        if (r->cap)
+            memcpy(more, pod->containers, r->cap * sizeof *more);
+        pod->containers = more;
+        r->cap = cap;
+    }
+    if (limited)
+        pod->containers[pod->n_containers++] = *c;
     struct pod_requests_reader *requests = &r->requests;
     const struct container_entry entry = {
         .role = c->role, .name = c->name, .spec = read.requests};

@@ -318,21 +318,6 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return 0;
 }
 
-/* The request is complete: calls the handler. */
-static void start_call(struct grpcd_call *call)
-{
-    struct span message;
-    if (read_message(call, &message) != GRPC_READ_MESSAGE) {
-        reject(call, GRPC_INTERNAL,
-               call->in.n ? "truncated request message" : "request without a message");
-        return;
-    }
-    call->is_started = true;
-    atomic_fetch_add(&call->owners, 1);
-    call->method->start(call->d->ctx, call, message);
-    buf_fini(&call->in);
-}
-
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
     bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
@@ -348,8 +333,18 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         if (!m->path)
             reject(call, GRPC_UNIMPLEMENTED, "unknown method %s", call->path);
     }
-    if (is_reading(call) && frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
-        start_call(call);
+    if (!is_reading(call) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        return 0;
+    struct span message;
+    if (read_message(call, &message) != GRPC_READ_MESSAGE) {
+        reject(call, GRPC_INTERNAL,
+               call->in.n ? "truncated request message" : "request without a message");
+        return 0;
+    }
+    call->is_started = true;
+    atomic_fetch_add(&call->owners, 1);
+    call->method->start(call->d->ctx, call, message);
+    buf_fini(&call->in);
     return 0;
 }
 
@@ -421,25 +416,6 @@ static bool is_late(const struct grpcd_call *call)
     return !call->is_started && call->conn->now_ms >= call->until_ms;
 }
 
-/* The next deadline of the connection. */
-static int64_t next_deadline(struct conn *c)
-{
-    int64_t next_ms = INT64_MAX;
-    bool is_waiting = nghttp2_session_want_write(c->session);
-    LIST_EACH(struct grpcd_call, call, &c->calls, link)
-    {
-        is_waiting |= call->is_sending;
-        if (!call->is_started && !is_late(call) && call->until_ms < next_ms)
-            next_ms = call->until_ms;
-    }
-    if (c->socket.moved || !is_waiting || !c->is_waiting)
-        c->moved_ms = c->now_ms;
-    c->is_waiting = is_waiting;
-    c->socket.moved = false;
-    return is_waiting && c->moved_ms + STALL_MS < next_ms ? c->moved_ms + STALL_MS
-                                                          : next_ms;
-}
-
 int64_t grpcd_turn(struct grpcd *d, int64_t now_ms)
 {
     int64_t next_ms = INT64_MAX;
@@ -458,7 +434,20 @@ int64_t grpcd_turn(struct grpcd *d, int64_t now_ms)
             flush(call);
         }
         rc = rc ? rc : nghttp2_session_send(c->session);
-        int64_t at = next_deadline(c);
+        int64_t at = INT64_MAX; /* the next deadline of the connection */
+        bool is_waiting = nghttp2_session_want_write(c->session);
+        LIST_EACH(struct grpcd_call, call, &c->calls, link)
+        {
+            is_waiting |= call->is_sending;
+            if (!call->is_started && !is_late(call) && call->until_ms < at)
+                at = call->until_ms;
+        }
+        if (c->socket.moved || !is_waiting || !c->is_waiting)
+            c->moved_ms = c->now_ms;
+        c->is_waiting = is_waiting;
+        c->socket.moved = false;
+        if (is_waiting && c->moved_ms + STALL_MS < at)
+            at = c->moved_ms + STALL_MS;
         bool is_over = !nghttp2_session_want_read(c->session) &&
                        !nghttp2_session_want_write(c->session);
         bool has_left = rc == NGHTTP2_ERR_EOF || rc == NGHTTP2_ERR_CALLBACK_FAILURE;

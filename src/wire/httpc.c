@@ -431,18 +431,6 @@ static int on_progress(void *ctx, curl_off_t get_n, curl_off_t got, curl_off_t p
     return 1;
 }
 
-static struct call *call_new(struct httpc *c)
-{
-    struct call *call = xcalloc(1, sizeof *call);
-    exchange_init(&call->x, c);
-    HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
-    HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_body);
-    HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
-    HTTPC_SET(call->x.easy, CURLOPT_XFERINFOFUNCTION, on_progress);
-    HTTPC_SET(call->x.easy, CURLOPT_XFERINFODATA, call);
-    return call;
-}
-
 /* Removes the i-th idle handle. The lock is held. */
 static struct call *idle_remove(struct httpc *c, size_t i)
 {
@@ -508,7 +496,15 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
     struct call *call;
     while ((call = idle_take(c, unacked_ms)) && !is_quiet(call))
         call_free(call);
-    call = call ? call : call_new(c);
+    if (!call) {
+        call = xcalloc(1, sizeof *call);
+        exchange_init(&call->x, c);
+        HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
+        HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_body);
+        HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
+        HTTPC_SET(call->x.easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+        HTTPC_SET(call->x.easy, CURLOPT_XFERINFODATA, call);
+    }
     call->body = &reply->body;
     call->max_body = max_body;
     call->gone = req->gone;
@@ -724,18 +720,6 @@ static bool advance(struct httpc_loop *loop)
     return loop->sink_calls != before;
 }
 
-static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
-{
-    int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
-    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
-    {
-        int64_t left = stall_left(s, now);
-        if (left < limit)
-            limit = left;
-    }
-    return limit > 0 ? (int)limit : 0;
-}
-
 /* Without a new stream nothing is left to do before the wait: libcurl has read all that came, or
  * its own timer ends the wait at once. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
@@ -744,7 +728,14 @@ void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
         LIST_FIRST(&loop->streams, struct httpc_stream, link);
     if (newest && !newest->is_added && advance(loop))
         return;
-    must_multi(curl_multi_poll(loop->multi, NULL, 0, wait_limit(loop, wait_ms), NULL));
+    int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    {
+        int64_t left = stall_left(s, now);
+        if (left < limit)
+            limit = left;
+    }
+    must_multi(curl_multi_poll(loop->multi, NULL, 0, limit > 0 ? (int)limit : 0, NULL));
     advance(loop);
 }
 

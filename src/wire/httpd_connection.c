@@ -459,24 +459,6 @@ static void count_open(struct httpd_listener *listener, int n)
     pthread_mutex_unlock(&listener->d->lock);
 }
 
-/* Whether to call accept again at once after it has failed. */
-static bool accept_again(struct httpd_listener *listener, int error)
-{
-    if (error == EAGAIN)
-        return false;
-    if (error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM)
-        return true; /* that connection was reset */
-    int64_t now = clock_mono_ms();
-    listener->retry_ms = now + ACCEPT_RETRY_MS;
-    if (now >= listener->warned_ms) {
-        log_warn(
-            "httpd", "accept: failed; retrying", LOG_S("listener", listener->conf.name),
-            LOG_S("err", strerrordesc_np(error)), LOG_I("retry_ms", ACCEPT_RETRY_MS));
-        listener->warned_ms = now + ACCEPT_WARN_MS;
-    }
-    return false;
-}
-
 /*
  * A handshake is a millisecond of processor time, and each connection has a thread: if
  * hundreds began at once, a request of kube-scheduler would get a small share of a
@@ -500,8 +482,23 @@ static bool accept_one(struct httpd_listener *listener)
         return false;
     int fd =
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return accept_again(listener, errno);
+    if (fd < 0) {
+        /* Whether to call accept again at once after it has failed. */
+        if (errno == EAGAIN)
+            return false;
+        if (errno == ECONNABORTED || errno == EPROTO || errno == EINTR || errno == EPERM)
+            return true; /* that connection was reset */
+        int64_t now = clock_mono_ms();
+        listener->retry_ms = now + ACCEPT_RETRY_MS;
+        if (now >= listener->warned_ms) {
+            log_warn("httpd", "accept: failed; retrying",
+                     LOG_S("listener", listener->conf.name),
+                     LOG_S("err", strerrordesc_np(errno)),
+                     LOG_I("retry_ms", ACCEPT_RETRY_MS));
+            listener->warned_ms = now + ACCEPT_WARN_MS;
+        }
+        return false;
+    }
     /* The client has reset it in the backlog. In a storm of these, other clients would wait
      * for each to begin and end. */
     struct pollfd at = {.fd = fd};

@@ -321,35 +321,6 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
     return false;
 }
 
-static enum MHD_Result handle_request(struct httpd_conn *p)
-{
-    enum MHD_Result rejected;
-    httpd_deferred_release(p); /* resumed */
-    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
-        return MHD_NO;
-    if (!authorize(p, &rejected))
-        return rejected;
-    if (!take_handler(p)) {
-        set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests are being handled");
-        return reject(p);
-    }
-    struct httpd_reply reply = reply_new;
-    if (p->body.n)
-        p->request.body = buf_span(&p->body);
-    p->route->handler(p->listener->conf.ctx, &p->request, &reply);
-    if (is_limited(p)) {
-        struct httpd_listener *listener = p->listener;
-        pthread_mutex_lock(&listener->d->lock);
-        *(p->held ? &listener->held : &listener->running) -= 1;
-        p->held = false;
-        pthread_cond_broadcast(&listener->handed);
-        pthread_mutex_unlock(&listener->d->lock);
-    }
-    httpd_conn_uncharge(p);
-    buf_fini(&p->body);
-    return reply_send(p, &reply);
-}
-
 /* -- Callbacks of libmicrohttpd -- */
 
 /*
@@ -524,7 +495,33 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
         *data_n = 0;
         return on_body(p, data, n);
     }
-    return p->error_status ? reject(p) : handle_request(p);
+    if (p->error_status)
+        return reject(p);
+    enum MHD_Result rejected;
+    httpd_deferred_release(p); /* resumed */
+    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
+        return MHD_NO;
+    if (!authorize(p, &rejected))
+        return rejected;
+    if (!take_handler(p)) {
+        set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests are being handled");
+        return reject(p);
+    }
+    struct httpd_reply reply = reply_new;
+    if (p->body.n)
+        p->request.body = buf_span(&p->body);
+    p->route->handler(p->listener->conf.ctx, &p->request, &reply);
+    if (is_limited(p)) {
+        struct httpd_listener *listener = p->listener;
+        pthread_mutex_lock(&listener->d->lock);
+        *(p->held ? &listener->held : &listener->running) -= 1;
+        p->held = false;
+        pthread_cond_broadcast(&listener->handed);
+        pthread_mutex_unlock(&listener->d->lock);
+    }
+    httpd_conn_uncharge(p);
+    buf_fini(&p->body);
+    return reply_send(p, &reply);
 }
 
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
