@@ -2,20 +2,6 @@
 /* Reads and writes JSON objects by tables of their fields. */
 #include "domain/fields.h"
 
-static void read_number(struct jread *j, const struct field *f, char *object)
-{
-    int64_t v = 0;
-    bool read = jread_i64(j, f->where, &v), valid = v >= f->min && v <= f->max;
-    if (read && !valid && f->type != FIELD_MEASURED)
-        jread_fail(j, f->where, f->why);
-    else if (read && valid && f->type == FIELD_INDEX)
-        *(int32_t *)(void *)(object + f->at) = (int32_t)v;
-    else if (read && valid)
-        *(int64_t *)(void *)(object + f->at) = v;
-    if (f->has)
-        *(bool *)(object + f->has) = read && valid;
-}
-
 void fields_read_quantity(struct jread *j, const char *where, struct arena *a,
                           struct span *text)
 {
@@ -42,9 +28,19 @@ static void read_field(struct field_reader *r, const struct field *f, char *obje
         break;
     case FIELD_NUMBER:
     case FIELD_INDEX:
-    case FIELD_MEASURED:
-        read_number(j, f, object);
+    case FIELD_MEASURED: {
+        int64_t v = 0;
+        bool read = jread_i64(j, f->where, &v), valid = v >= f->min && v <= f->max;
+        if (read && !valid && f->type != FIELD_MEASURED)
+            jread_fail(j, f->where, f->why);
+        else if (read && valid && f->type == FIELD_INDEX)
+            *(int32_t *)at = (int32_t)v;
+        else if (read && valid)
+            *(int64_t *)at = v;
+        if (f->has)
+            *(bool *)(object + f->has) = read && valid;
         break;
+    }
     case FIELD_META:
         object_meta_read(j, r->a, at, NULL, 0);
         break;

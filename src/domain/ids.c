@@ -107,22 +107,17 @@ bool ids_match_card(struct span resource, struct span id, const struct ids_card 
     return span_eq(nvidia_card(id), card->uuid);
 }
 
-/* Size of the units of one card: for each "Unhealthy", eight bytes of framing, tag, hyphen
- * and digits. */
-static int64_t card_bytes(int64_t units)
-{
-    static const int around = 8 + 9 - 2;
-    int64_t bytes = units * (around + IDS_TAG + 1);
-    for (int64_t from = 0, to = 10, digits = 1; from < units; from = to, to *= 10)
-        bytes += ((units < to ? units : to) - from) * digits++;
-    return bytes;
-}
-
 int64_t ids_message_bytes(const int64_t *mib, size_t cards, int64_t unit)
 {
+    /* For each id "Unhealthy", eight bytes of framing, tag, hyphen and digits. */
+    static const int around = 8 + 9 - 2;
     int64_t bytes = 0;
-    for (size_t i = 0; i < cards; i++)
-        bytes += card_bytes(mib[i] / unit);
+    for (size_t i = 0; i < cards; i++) {
+        const int64_t units = mib[i] / unit;
+        bytes += units * (around + IDS_TAG + 1);
+        for (int64_t from = 0, to = 10, digits = 1; from < units; from = to, to *= 10)
+            bytes += ((units < to ? units : to) - from) * digits++;
+    }
     return bytes;
 }
 

@@ -398,38 +398,6 @@ static int compare_candidates(const void *a, const void *b)
                ?: span_cmp(x->run.node->name, y->run.node->name);
 }
 
-static size_t list_candidates(struct defrag_state *s, struct defrag_node *candidates)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_places; i++) {
-        const struct defrag_place *place = &s->places[i];
-        const struct select_pod nobody = {.priority = INT64_MIN};
-        struct defrag_node *node = &candidates[n];
-        struct select_view view;
-        if (!is_candidate(s, place->node))
-            continue;
-        *node = (struct defrag_node){.room = place->room, .widest = 1};
-        dry_run_begin(&node->run, place->node, &nobody, false, s->arena);
-        for (size_t k = 0; k < node->run.n; k++) {
-            struct dry_pod *p = &node->run.pods[k];
-            if (!is_movable(s, p->pod))
-                continue;
-            p->room = s->world->pod_room(s->world->ctx, p->pod);
-            p->from = first_place(s, p->pod->request, p->room, place->node);
-            p->may_leave = p->from < s->n_places;
-            node->n += p->may_leave;
-            if (p->may_leave && p->cards > node->widest)
-                node->widest = p->cards;
-        }
-        qsort(node->run.pods, node->run.n, sizeof *node->run.pods, compare_items);
-        dry_run_view(&node->run, &nobody, &view);
-        node->least = least_of(s, node, 0);
-        n += node->least != SIZE_MAX;
-    }
-    qsort(candidates, n, sizeof *candidates, compare_candidates);
-    return n;
-}
-
 /* Searches all candidates for plans of up to m moves. False: no larger m can help. */
 static bool search_all(struct defrag_state *s, struct defrag_node *candidates, size_t n,
                        size_t m)
@@ -477,7 +445,34 @@ bool defrag_find(const struct defrag_world *world, const struct defrag_target *t
     qsort(s.places, s.n_places, sizeof *s.places, compare_places);
     cleanup_free struct defrag_node *candidates =
         xcalloc(s.n_places + 1, sizeof *candidates);
-    size_t n = list_candidates(&s, candidates), m = n ? candidates[0].least : 0;
+    size_t n = 0;
+    for (size_t i = 0; i < s.n_places; i++) {
+        const struct defrag_place *place = &s.places[i];
+        const struct select_pod nobody = {.priority = INT64_MIN};
+        struct defrag_node *node = &candidates[n];
+        struct select_view view;
+        if (!is_candidate(&s, place->node))
+            continue;
+        *node = (struct defrag_node){.room = place->room, .widest = 1};
+        dry_run_begin(&node->run, place->node, &nobody, false, a);
+        for (size_t k = 0; k < node->run.n; k++) {
+            struct dry_pod *p = &node->run.pods[k];
+            if (!is_movable(&s, p->pod))
+                continue;
+            p->room = world->pod_room(world->ctx, p->pod);
+            p->from = first_place(&s, p->pod->request, p->room, place->node);
+            p->may_leave = p->from < s.n_places;
+            node->n += p->may_leave;
+            if (p->may_leave && p->cards > node->widest)
+                node->widest = p->cards;
+        }
+        qsort(node->run.pods, node->run.n, sizeof *node->run.pods, compare_items);
+        dry_run_view(&node->run, &nobody, &view);
+        node->least = least_of(&s, node, 0);
+        n += node->least != SIZE_MAX;
+    }
+    qsort(candidates, n, sizeof *candidates, compare_candidates);
+    size_t m = n ? candidates[0].least : 0;
     while (!s.found && s.steps && search_all(&s, candidates, n, m))
         m++;
     if (s.steps == 0)

@@ -283,13 +283,14 @@ static int compare_arrival(const void *a, const void *b)
 
 /* The members without a place are listed in the order of their arrival. That does not depend on
  * the asker, or on the order in which the pods were seen. `plan` gets what the members say of
- * it. */
-static void list_members(const struct ledger *l, const struct gang_asker *asker,
+ * it. Returns whether the asker has schedulingGates: no place is planned for it. */
+static bool list_members(const struct ledger *l, const struct gang_asker *asker,
                          struct arena *a, struct gang_verdict *v, struct gang_plan *plan)
 {
     const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
     int64_t *priority = &plan->pod.priority;
     uint32_t minimum = asker->minimum;
+    bool gated = false;
     *v = (struct gang_verdict){.total = 1};
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
     v->members[v->n_members++] =
@@ -305,8 +306,8 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             minimum = m->minimum;
         if (span_eq(pod->uid, asker->pod.uid)) {
             v->members[0].created_s = pod->created_s;
-            v->asker_gated = pod->gated;
-            v->gated += pod->gated;
+            gated = pod->gated;
+            v->gated += gated;
             continue;
         }
         const struct ledger_reservation *has =
@@ -343,6 +344,7 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     bool all = !minimum || (v->absent && (!asker->waits || MUTANT(gang_of_those_there)));
     v->needed = all ? v->total : minimum;
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
+    return gated;
 }
 
 /* The index of the pod asked about. */
@@ -370,8 +372,8 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
 {
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
-    list_members(l, asker, a, v, &plan);
-    if (v->too_large || v->asker_gated || v->needed > v->total - v->gated)
+    bool gated = list_members(l, asker, a, v, &plan);
+    if (v->too_large || gated || v->needed > v->total - v->gated)
         return;
     find_places(&plan, a, v);
     if (!v->fits && !v->too_large && n_nodes) {

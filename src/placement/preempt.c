@@ -24,7 +24,6 @@ struct preempt_state {
     const struct request *request;
     struct arena *arena;
     uint64_t held; /* bit c: the podList shows card c as allocated by nvidia.com/... */
-    uint64_t nominated_claims; /* cards that nominated pods get through nvidia.com/gpu */
 };
 
 /* Some pods of one card, and what removing them costs: their number, and the memory that
@@ -59,33 +58,26 @@ static bool is_of_the_node(const struct dry_run *run, const struct scv_held *hel
     return false;
 }
 
-/* How many of the cards that suit the request other pods certainly get through nvidia.com/gpu.
- * Nominated pods come first and count in full, as in filter. Pods that stay and that the podList
- * does not show get cards that are not allocated; cards that do not fit the request count
- * first. */
-static uint64_t claimed_cards(const struct preempt_state *state,
-                              const struct select_view *view)
-{
-    const struct dry_run *run = &state->run;
-    int64_t claims = 0;
-    if (state->request->kind != REQUEST_DEVICES)
-        return view->claimed;
-    for (size_t i = 0; i < run->n; i++)
-        claims += run->pods[i].removed ? 0 : run->pods[i].claims;
-    uint64_t taken = state->held | select_mask(view, state->request);
-    for (uint32_t c = 0; c < run->node->n_cards; c++)
-        claims -= !(taken >> c & 1) && view->cards[c].state != CARD_UNHEALTHY;
-    return state->nominated_claims + (claims > 0 ? (uint64_t)claims : 0);
-}
-
 /* Does the request fit when the removed pods have left? `chosen`: the cards that it gets, or
  * NULL. */
 static bool fits_now(struct preempt_state *state, uint64_t *chosen)
 {
+    struct dry_run *run = &state->run;
     struct select_view view;
-    dry_run_view(&state->run, &state->preemptor->pod, &view);
-    state->nominated_claims = view.claimed;
-    view.claimed = claimed_cards(state, &view);
+    dry_run_view(run, &state->preemptor->pod, &view);
+    /* Of the cards that suit the request, other pods certainly get some through nvidia.com/gpu.
+     * Nominated pods come first and count in full, as in filter. Pods that stay and that the
+     * podList does not show get cards that are not allocated; cards that do not fit the request
+     * count first. */
+    if (state->request->kind == REQUEST_DEVICES) {
+        int64_t claims = 0;
+        for (size_t i = 0; i < run->n; i++)
+            claims += run->pods[i].removed ? 0 : run->pods[i].claims;
+        uint64_t taken = state->held | select_mask(&view, state->request);
+        for (uint32_t c = 0; c < run->node->n_cards; c++)
+            claims -= !(taken >> c & 1) && view.cards[c].state != CARD_UNHEALTHY;
+        view.claimed += claims > 0 ? (uint64_t)claims : 0;
+    }
     return select_cards(&view, state->request, SELECT_ALL_CARDS, chosen) == FIT_YES;
 }
 

@@ -21,38 +21,30 @@ const struct opt entry_table[] = {
     {0},
 };
 
-static int serve(const struct entry *e, const void *config, const sigset_t *signals,
-                 struct err *err)
-{
-    int number;
-    void *started = e->start(config, err);
-    if (!started)
-        return -1;
-    sigwait(signals, &number);
-    int rc = e->verdict ? e->verdict(started, err) : 0;
-    if (rc)
-        log_error("main", "stopping", LOG_ERR(err));
-    else
-        log_info("main", "stopping: received a signal", LOG_I("signal", number));
-    if (!e->stop(started)) {
-        log_flush();
-        _exit(rc ? EXIT_FAILURE : EXIT_SUCCESS);
-    }
-    return rc;
-}
-
 static int run(const struct entry *e, const void *config, const sigset_t *signals,
                struct err *err)
 {
     const struct entry_options *options = config;
+    int number;
     log_set_level((enum log_level)options->log_level);
     int rc = e->once ? e->once(config, err) : 0;
     if (rc)
         return rc;
     log_start();
-    rc = serve(e, config, signals, err);
+    void *started = e->start(config, err);
+    if (started) {
+        sigwait(signals, &number);
+        rc = e->verdict ? e->verdict(started, err) : 0;
+        if (rc)
+            log_error("main", "stopping", LOG_ERR(err));
+        else
+            log_info("main", "stopping: received a signal", LOG_I("signal", number));
+    }
+    bool stopped = !started || e->stop(started);
     log_flush();
-    return rc;
+    if (!stopped)
+        _exit(rc ? EXIT_FAILURE : EXIT_SUCCESS);
+    return started ? rc : -1;
 }
 
 int entry_main(const struct entry *e, void *config, int argc, char **argv)

@@ -262,22 +262,6 @@ static void exchange_fini(struct httpc_exchange *x)
     free(x->what);
 }
 
-/* Checks what comes from outside the program. */
-static int check(const struct httpc_request *req, struct err *err)
-{
-    const char *path = req->path, *authorization = req->authorization;
-    bool is_escaped = *path == '/';
-    for (; *path; path++)
-        is_escaped &=
-            (unsigned char)*path > ' ' && (unsigned char)*path < 0x7f && *path != '#';
-    if (!is_escaped)
-        return err_set(err, ERR_INVALID, "invalid path: not escaped");
-    for (; authorization && *authorization; authorization++)
-        if ((unsigned char)*authorization < ' ' || *authorization == 0x7f)
-            return err_set(err, ERR_INVALID, "invalid credentials: control characters");
-    return 0;
-}
-
 static void add_line(struct httpc_exchange *x, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(x->headers, line);
@@ -306,8 +290,16 @@ static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request
     x->why[0] = '\0';
     x->send_by = req->send_by;
     x->tcp_user_timeout_ms = req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0;
-    if (check(req, err))
-        return -1;
+    /* What comes from outside the program. */
+    const char *p = req->path;
+    bool is_escaped = *p == '/';
+    for (; *p; p++)
+        is_escaped &= (unsigned char)*p > ' ' && (unsigned char)*p < 0x7f && *p != '#';
+    if (!is_escaped)
+        return err_set(err, ERR_INVALID, "invalid path: not escaped");
+    for (p = req->authorization; p && *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            return err_set(err, ERR_INVALID, "invalid credentials: control characters");
     cleanup_free char *url = xasprintf("%s%s", x->c->origin, req->path);
     HTTPC_SET(x->easy, CURLOPT_URL, url);
     HTTPC_SET(x->easy, CURLOPT_ACCEPT_ENCODING, req->gzip ? "gzip" : NULL);
@@ -393,8 +385,7 @@ struct call {
     struct httpc_exchange x; /* first */
     struct buf *body;        /* of the reply; borrowed during a call */
     size_t max_body;
-    bool (*gone)(void *gone_ctx); /* of the request; borrowed during a call */
-    void *gone_ctx;
+    const struct httpc_request *request; /* borrowed during a call */
     int64_t idle_since_ms;
 };
 
@@ -425,7 +416,7 @@ static int on_progress(void *ctx, curl_off_t get_n, curl_off_t got, curl_off_t p
 {
     (void)get_n, (void)got, (void)put_n, (void)put;
     struct call *call = ctx;
-    if (!call->gone(call->gone_ctx))
+    if (!call->request->gone(call->request->gone_ctx))
         return 0;
     call->x.stopped = STOP_GONE;
     return 1;
@@ -507,8 +498,7 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
     }
     call->body = &reply->body;
     call->max_body = max_body;
-    call->gone = req->gone;
-    call->gone_ctx = req->gone_ctx;
+    call->request = req;
     HTTPC_SET(call->x.easy, CURLOPT_NOPROGRESS, req->gone ? 0L : 1L);
     if (exchange_prepare(&call->x, req, err)) {
         err_wrap(err, "%s", call->x.what);
@@ -556,9 +546,8 @@ struct httpc_stream {
     void *ctx;                     /* borrowed */
     struct buf body;
     int64_t stall_ms;
-    bool is_added; /* to the multi handle */
-    bool is_bad;   /* the request is invalid: `bad` */
-    struct err bad;
+    bool is_added;    /* to the multi handle */
+    struct err bad;   /* why the request is invalid */
     struct list link; /* of loop.streams */
 };
 
@@ -642,7 +631,7 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     buf_add_span(&s->body, req->body);
     copy.body = buf_span(&s->body);
     s->stall_ms = req->stall_ms;
-    s->is_bad = exchange_prepare(&s->x, &copy, &s->bad);
+    exchange_prepare(&s->x, &copy, &s->bad);
     list_prepend(&loop->streams, &s->link);
     return s;
 }
@@ -671,7 +660,7 @@ static struct httpc_stream *next_failed(struct httpc_loop *loop, struct err *why
 {
     LIST_EACH(struct httpc_stream, s, &loop->streams, link)
     {
-        if (s->is_bad) {
+        if (s->bad.code) {
             *why = s->bad;
             return s;
         }

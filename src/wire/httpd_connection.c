@@ -645,41 +645,34 @@ static int64_t sooner(int64_t wait, int64_t left)
 /* What the acceptor polls: wake_fd, hup_fd, listeners, lingering connections. */
 enum { FIRST_LISTENER = 2, FDS_MAX = FIRST_LISTENER + HTTPD_LISTENERS + HTTPD_LINGERS };
 
-/* Returns how long to poll. httpd.lock is held. */
-static int64_t prepare(struct httpd *d, struct pollfd fds[FDS_MAX], int64_t now)
+static void run_round(struct httpd *d)
 {
-    int64_t wait = d->check_ms - now;
+    struct pollfd fds[FDS_MAX], *at = fds;
+    uint64_t wakes;
+    pthread_mutex_lock(&d->lock);
+    int64_t now = clock_mono_ms(), wait = d->check_ms - now;
     if (wait <= 0 || atomic_load(&d->state) != HTTPD_RUNNING) {
         wait = check_conns(d, now);
         d->check_ms = wait < 0 ? now : now + wait;
     }
-    *fds++ = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-    *fds++ = (struct pollfd){.fd = d->hup_fd, .events = POLLIN};
+    *at++ = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+    *at++ = (struct pollfd){.fd = d->hup_fd, .events = POLLIN};
     for (size_t i = 0; i < d->n_listeners; i++) {
         const struct httpd_listener *listener = d->listeners[i];
         bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
-        int64_t at = is_setting_up(listener, now) ? listener->setup_until_ms : 0;
-        if (at < listener->retry_ms)
-            at = listener->retry_ms;
-        bool is_late = at > now;
+        int64_t due = is_setting_up(listener, now) ? listener->setup_until_ms : 0;
+        if (due < listener->retry_ms)
+            due = listener->retry_ms;
+        bool is_late = due > now;
         if (is_late)
-            wait = sooner(wait, at - now);
-        *fds++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
-                                 .events = POLLIN}; /* poll ignores -1 */
+            wait = sooner(wait, due - now);
+        *at++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
+                                .events = POLLIN}; /* poll ignores -1 */
     }
     for (size_t i = 0; i < d->n_lingers; i++) {
         wait = sooner(wait, d->linger[i].until_ms - now);
-        *fds++ = (struct pollfd){.fd = d->linger[i].fd, .events = POLLIN};
+        *at++ = (struct pollfd){.fd = d->linger[i].fd, .events = POLLIN};
     }
-    return wait;
-}
-
-static void run_round(struct httpd *d)
-{
-    struct pollfd fds[FDS_MAX];
-    uint64_t wakes;
-    pthread_mutex_lock(&d->lock);
-    int64_t wait = prepare(d, fds, clock_mono_ms());
     size_t n = d->n_listeners, n_lingers = d->n_lingers;
     pthread_mutex_unlock(&d->lock);
     poll(fds, FIRST_LISTENER + n + n_lingers, wait > INT32_MAX ? INT32_MAX : (int)wait);
@@ -705,7 +698,7 @@ static void run_round(struct httpd *d)
              left && fds[FIRST_LISTENER + i].revents && accept_one(d->listeners[i]);)
             left--;
     if (n_lingers) {
-        int64_t now = clock_mono_ms();
+        now = clock_mono_ms();
         pthread_mutex_lock(&d->lock);
         size_t left = 0;
         for (size_t i = 0; i < d->n_lingers; i++) {

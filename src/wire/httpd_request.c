@@ -104,7 +104,7 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
 }
 
 /* Also when libmicrohttpd has sent the reply, or dropped it. */
-static void reply_drop(void *cls)
+void httpd_reply_drop(void *cls)
 {
     struct httpd_reply *reply = cls;
     buf_fini(&reply->body);
@@ -124,9 +124,9 @@ static struct MHD_Response *make_whole(struct httpd_conn *p, struct httpd_reply 
     p->sent = *reply;
     const struct buf *body = &p->sent.body;
     struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
-        body->n, body->p ? body->p : (char *)"", reply_drop, &p->sent);
+        body->n, body->p ? body->p : (char *)"", httpd_reply_drop, &p->sent);
     if (!r)
-        reply_drop(&p->sent);
+        httpd_reply_drop(&p->sent);
     return r;
 }
 
@@ -137,7 +137,7 @@ static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *repl
     int64_t now = clock_mono_ms();
     int64_t due = now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->d->send_ms);
     if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
-        reply_drop(reply);
+        httpd_reply_drop(reply);
         return MHD_NO;
     }
     struct MHD_Response *r =
@@ -299,12 +299,12 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
         if (!p->deferred)
             break;
         if (!httpd_deferred_wait(p)) {
-            reply_drop(&reply);
+            httpd_reply_drop(&reply);
             *result = MHD_YES;
             return false;
         }
         httpd_deferred_release(p);
-        reply_drop(&reply);
+        httpd_reply_drop(&reply);
         if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING ||
             httpd_conn_is_closed(p)) {
             reply.abort = true;
@@ -313,7 +313,7 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
         }
     }
     if (p->authorized) {
-        reply_drop(&reply);
+        httpd_reply_drop(&reply);
         return true;
     }
     p->must_linger = p->chunked || p->length;
