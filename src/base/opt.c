@@ -144,21 +144,16 @@ static int load_defaults(const struct opt_program *p, void *config, struct err *
     return 0;
 }
 
-static const char *env_get(char *const *env, const char *name)
-{
-    size_t n = strlen(name);
-    for (; env && *env; env++)
-        if (!strncmp(*env, name, n) && (*env)[n] == '=')
-            return *env + n + 1;
-    return NULL;
-}
-
 static int load_env(const struct opt_program *p, void *config, char *const *env,
                     struct err *err)
 {
     for (const struct opt *o = NULL; (o = opt_next(p, o));) {
-        const char *value = o->env ? env_get(env, o->env) : NULL;
-        if (value && *value && set_value(o, config, span_of(value), err))
+        const size_t n = o->env ? strlen(o->env) : 0;
+        char *const *at = env;
+        while (n && at && *at && (strncmp(*at, o->env, n) || (*at)[n] != '='))
+            at++;
+        const char *value = n && at && *at ? *at + n + 1 : "";
+        if (*value && set_value(o, config, span_of(value), err))
             return err_wrap(err, "environment variable %s", o->env);
     }
     return 0;
