@@ -259,9 +259,8 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
     for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++) {
         const enum publisher_check check = i;
         bool required = true;
-        rc = probe == STATUS_READYZ
-                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
-                 : publisher_check(p->publisher, step_now(), check, &err);
+        rc = publisher_check(p->publisher, step_now(), check,
+                             probe == STATUS_READYZ ? &required : NULL, &err);
         status_report_add(report, publisher_check_name(check), rc, &err, required);
     }
     pthread_mutex_unlock(&p->lock);
@@ -328,7 +327,7 @@ struct publishing *publishing_new(const struct node_options *options,
     pthread_mutex_init(&p->sample_lock, NULL);
     p->ticker = worker_start("ticker", tick, p);
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
-        *options->host_root ? options->host_root : "/", options->limit_dir,
+        *options->driver.host_root ? options->driver.host_root : "/", options->limit_dir,
         options->unit_mib, pods_limit_ms,
         allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
