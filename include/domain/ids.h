@@ -87,7 +87,7 @@ struct ids_card ids_card_of(struct span uuid);
  * none. */
 bool ids_match_card(struct span resource, struct span id, const struct ids_card *card);
 
-/* The maximum size of the message that lists these cards; `units`: per card. */
-int64_t ids_message_bytes(const int64_t *units, size_t cards);
+/* The maximum size of the message that lists these cards. */
+int64_t ids_message_bytes(const int64_t *mib, size_t cards, int64_t unit_mib);
 /* The smallest unit (a power of two, MiB) with which these cards fit into one message. */
 int64_t ids_smallest_unit(const int64_t *mib, size_t cards);

@@ -539,7 +539,7 @@ struct ledger_totals {
     /* Overcommitted cards (also: promised whole and to another pod). While pods are being
      * listed, deleted pods may still count. */
     size_t overcommitted;
-    size_t pending, pending_members; /* pending pods; those of them that are in a gang */
+    size_t pending; /* pods */
     size_t nongpu_pods,
         nongpu_bytes; /* bound pods without GPU; the size of their table */
     size_t reservations;

@@ -98,7 +98,6 @@ struct gang_verdict {
     uint32_t placed;    /* of them bound or reserved */
     uint32_t found;     /* of the others: find a place now */
     uint32_t gated;     /* ... have schedulingGates, or the pod asked about has */
-    bool asker_gated;   /* no place is planned for it */
     uint32_t elsewhere; /* ... are of another scheduler */
     uint32_t needed;    /* how many must have a place */
     uint32_t absent;    /* that the minimum counts and that the ledger does not have */

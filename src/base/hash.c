@@ -155,23 +155,19 @@ void map_get_many(const struct map *m, const struct span *keys, size_t n, size_t
         get_batch(m, keys + i, n - i < MAP_BATCH ? n - i : MAP_BATCH, ahead, values + i);
 }
 
-static void grow(struct map *m)
-{
-    struct map old = *m;
-    m->cap = old.cap ? old.cap * 2 : 16;
-    m->slots = xcalloc(m->cap, sizeof *m->slots);
-    for (size_t i = 0; i < old.cap; i++)
-        if (old.slots[i].value)
-            *find(m, old.slots[i].hash, key_of(m, old.slots[i].value)) = old.slots[i];
-    free(old.slots);
-}
-
 void map_set(struct map *m, void *value)
 {
     assert(value);
     struct span key = key_of(m, value);
-    if (m->n + 1 > m->cap / 4 * 3)
-        grow(m);
+    if (m->n + 1 > m->cap / 4 * 3) {
+        struct map old = *m;
+        m->cap = old.cap ? old.cap * 2 : 16;
+        m->slots = xcalloc(m->cap, sizeof *m->slots);
+        for (size_t i = 0; i < old.cap; i++)
+            if (old.slots[i].value)
+                *find(m, old.slots[i].hash, key_of(m, old.slots[i].value)) = old.slots[i];
+        free(old.slots);
+    }
     uint64_t hash = hash_key(m, key);
     struct map_slot *slot = find(m, hash, key);
     m->n += !slot->value;

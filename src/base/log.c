@@ -121,35 +121,31 @@ static void write_lines(struct span lines)
     }
 }
 
-/* Waits for lines or for a report of dropped lines, and takes them. */
-static void take_lines(struct log_queue *q, struct buf *lines)
-{
-    pthread_mutex_lock(&q->lock);
-    q->writing = false;
-    while (!q->waiting.n && !q->dropped)
-        pthread_cond_wait(&q->added, &q->lock);
-    struct buf taken = q->waiting;
-    q->waiting = *lines;
-    *lines = taken;
-    if (!lines->n && q->dropped) {
-        cleanup_buf struct buf msg = {0};
-        buf_printf(&msg, "%llu log lines dropped", (unsigned long long)q->dropped);
-        log_format(lines, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
-                   (const struct log_field[]){
-                       LOG_S("reason", "the reader of standard error is too slow"), {0}});
-        buf_addc(lines, '\n');
-        q->dropped = 0;
-    }
-    q->writing = true;
-    pthread_mutex_unlock(&q->lock);
-}
-
 static void *log_queue_main(void *arg)
 {
     struct log_queue *q = arg;
     struct buf lines = {0};
     for (;;) {
-        take_lines(q, &lines);
+        /* Takes the lines, or a report of dropped lines. */
+        pthread_mutex_lock(&q->lock);
+        q->writing = false;
+        while (!q->waiting.n && !q->dropped)
+            pthread_cond_wait(&q->added, &q->lock);
+        struct buf taken = q->waiting;
+        q->waiting = lines;
+        lines = taken;
+        if (!lines.n && q->dropped) {
+            cleanup_buf struct buf msg = {0};
+            buf_printf(&msg, "%llu log lines dropped", (unsigned long long)q->dropped);
+            log_format(
+                &lines, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
+                (const struct log_field[]){
+                    LOG_S("reason", "the reader of standard error is too slow"), {0}});
+            buf_addc(&lines, '\n');
+            q->dropped = 0;
+        }
+        q->writing = true;
+        pthread_mutex_unlock(&q->lock);
         write_lines(buf_span(&lines));
         buf_clear(&lines);
         clock_sleep_ms(REST_MS); /* nobody has to wake the thread */

@@ -66,26 +66,6 @@ int opt_parse_bool(struct span text, bool *out, struct err *err)
     return 0;
 }
 
-static int parse_number(const struct opt *o, struct span text, int64_t *out,
-                        struct err *err)
-{
-    int64_t v = 0, min = o->min, max = o->max ? o->max : INT64_MAX;
-    if (o->type != OPT_INT) {
-        if (parse_scaled(o->type, text, &v, err))
-            return -1;
-    } else if (!span_i64(text, &v)) {
-        return err_set(err, ERR_INVALID, "\"%.*s\" is not an integer", SPAN_ARG(text));
-    }
-    if (v < min || v > max)
-        return err_set(err, ERR_INVALID, "\"%.*s\" is not within %lld..%lld%s",
-                       SPAN_ARG(text), (long long)min, (long long)max,
-                       o->type == OPT_DURATION ? " ms"
-                       : o->type == OPT_SIZE   ? " bytes (8 GiB are 8Gi)"
-                                               : "");
-    *out = v;
-    return 0;
-}
-
 const struct opt *opt_next(const struct opt_program *p, const struct opt *o)
 {
     do {
@@ -137,8 +117,23 @@ static int set_value(const struct opt *o, void *config, struct span text, struct
     case OPT_CUSTOM:
         return o->parse(text, field, err);
     default:
-        return parse_number(o, text, field, err);
+        break;
     }
+    int64_t v = 0, min = o->min, max = o->max ? o->max : INT64_MAX;
+    if (o->type != OPT_INT) {
+        if (parse_scaled(o->type, text, &v, err))
+            return -1;
+    } else if (!span_i64(text, &v)) {
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not an integer", SPAN_ARG(text));
+    }
+    if (v < min || v > max)
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not within %lld..%lld%s",
+                       SPAN_ARG(text), (long long)min, (long long)max,
+                       o->type == OPT_DURATION ? " ms"
+                       : o->type == OPT_SIZE   ? " bytes (8 GiB are 8Gi)"
+                                               : "");
+    *(int64_t *)field = v;
+    return 0;
 }
 
 static int load_defaults(const struct opt_program *p, void *config, struct err *err)
@@ -149,21 +144,16 @@ static int load_defaults(const struct opt_program *p, void *config, struct err *
     return 0;
 }
 
-static const char *env_get(char *const *env, const char *name)
-{
-    size_t n = strlen(name);
-    for (; env && *env; env++)
-        if (!strncmp(*env, name, n) && (*env)[n] == '=')
-            return *env + n + 1;
-    return NULL;
-}
-
 static int load_env(const struct opt_program *p, void *config, char *const *env,
                     struct err *err)
 {
     for (const struct opt *o = NULL; (o = opt_next(p, o));) {
-        const char *value = o->env ? env_get(env, o->env) : NULL;
-        if (value && *value && set_value(o, config, span_of(value), err))
+        const size_t n = o->env ? strlen(o->env) : 0;
+        char *const *at = env;
+        while (n && at && *at && (strncmp(*at, o->env, n) || (*at)[n] != '='))
+            at++;
+        const char *value = n && at && *at ? *at + n + 1 : "";
+        if (*value && set_value(o, config, span_of(value), err))
             return err_wrap(err, "environment variable %s", o->env);
     }
     return 0;
@@ -216,21 +206,6 @@ static bool is_flag(const struct opt *o)
     return o->type == OPT_BOOL || o->type == OPT_SWITCH;
 }
 
-/* The option of the letter, or of the name if there is none. */
-static const struct opt *find_flag(const struct opt_program *p, char letter,
-                                   struct span name)
-{
-    const struct opt *o = letter ? NULL : find(p, name);
-    if (letter)
-        while ((o = opt_next(p, o)) && o->letter != letter)
-            ;
-    for (size_t i = 0; !o && i < ARRAY_LEN(builtin); i++)
-        if (letter ? builtin[i].letter == letter
-                   : span_eq(name, span_of(builtin[i].name)))
-            o = &builtin[i];
-    return o;
-}
-
 /* Reads the arguments, up to --help or --version. Returns their number or -1. */
 static int read_args(const struct opt_program *p, int argc, char *const *argv,
                      struct arg *args, struct err *err)
@@ -261,7 +236,16 @@ static int read_args(const struct opt_program *p, int argc, char *const *argv,
             value = span_of(name.p + 1 + (name.p[1] == '='));
             name.n = 1;
         }
-        const struct opt *o = find_flag(p, dashes == 1 ? name.p[0] : 0, name);
+        /* The option of the letter, or of the name if there is none. */
+        char letter = dashes == 1 ? name.p[0] : 0;
+        const struct opt *o = letter ? NULL : find(p, name);
+        if (letter)
+            while ((o = opt_next(p, o)) && o->letter != letter)
+                ;
+        for (size_t k = 0; !o && k < ARRAY_LEN(builtin); k++)
+            if (letter ? builtin[k].letter == letter
+                       : span_eq(name, span_of(builtin[k].name)))
+                o = &builtin[k];
         if (!o)
             return err_set(err, ERR_INVALID, "unknown option %.*s%.*s (try --help)",
                            dashes, "--", SPAN_ARG(name));

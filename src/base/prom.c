@@ -154,26 +154,28 @@ static int64_t field(const struct buf *stat, int wanted)
     return at ? strtoll(at + 1, NULL, 10) : 0;
 }
 
-static void memory_and_start(struct buf *out)
+void prom_process(struct buf *out)
 {
     enum { START = 20, VIRTUAL = 21, RESIDENT = 22 };
     cleanup_buf struct buf stat = {0}, system = {0};
-    if (file_read("/proc/self/stat", STAT_MAX, &stat, NULL))
-        return;
-    file_read("/proc/stat", STAT_MAX, &system, NULL);
-    const char *boot = system.n ? strstr(system.p, "\nbtime ") : NULL;
-    int64_t boot_s = boot ? strtoll(boot + strlen("\nbtime "), NULL, 10) : 0;
-    prom_one(out, "process_virtual_memory_bytes", "Virtual memory size in bytes.",
-             field(&stat, VIRTUAL));
-    prom_one(out, "process_resident_memory_bytes", "Resident memory size in bytes.",
-             field(&stat, RESIDENT) * sysconf(_SC_PAGESIZE));
-    prom_one(out, "process_start_time_seconds",
-             "Start time of the process since unix epoch in seconds.",
-             boot_s + field(&stat, START) / sysconf(_SC_CLK_TCK));
-}
-
-static void descriptors(struct buf *out)
-{
+    struct timespec cpu = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    prom_family(out, "process_cpu_seconds_total", PROM_COUNTER,
+                "Total user and system CPU time spent in seconds.");
+    prom_nano(out, "process_cpu_seconds_total", NULL, 0,
+              (int64_t)cpu.tv_sec * NS + cpu.tv_nsec);
+    if (!file_read("/proc/self/stat", STAT_MAX, &stat, NULL)) {
+        file_read("/proc/stat", STAT_MAX, &system, NULL);
+        const char *boot = system.n ? strstr(system.p, "\nbtime ") : NULL;
+        int64_t boot_s = boot ? strtoll(boot + strlen("\nbtime "), NULL, 10) : 0;
+        prom_one(out, "process_virtual_memory_bytes", "Virtual memory size in bytes.",
+                 field(&stat, VIRTUAL));
+        prom_one(out, "process_resident_memory_bytes", "Resident memory size in bytes.",
+                 field(&stat, RESIDENT) * sysconf(_SC_PAGESIZE));
+        prom_one(out, "process_start_time_seconds",
+                 "Start time of the process since unix epoch in seconds.",
+                 boot_s + field(&stat, START) / sysconf(_SC_CLK_TCK));
+    }
     cleanup_folder DIR *dir = opendir("/proc/self/fd");
     int64_t n = -1; /* the descriptor of opendir */
     struct rlimit limit = {0};
@@ -185,16 +187,4 @@ static void descriptors(struct buf *out)
     prom_one(out, "process_open_fds", "Number of open file descriptors.", n);
     prom_one(out, "process_max_fds", "Maximum number of open file descriptors.",
              (int64_t)limit.rlim_cur);
-}
-
-void prom_process(struct buf *out)
-{
-    struct timespec cpu = {0};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    prom_family(out, "process_cpu_seconds_total", PROM_COUNTER,
-                "Total user and system CPU time spent in seconds.");
-    prom_nano(out, "process_cpu_seconds_total", NULL, 0,
-              (int64_t)cpu.tv_sec * NS + cpu.tv_nsec);
-    memory_and_start(out);
-    descriptors(out);
 }

@@ -139,26 +139,6 @@ static bool has_held(const struct core *core, const struct core_gang *g)
     return false;
 }
 
-/* Ends its turn, if it has the turn. It goes last. */
-static void put_last(struct step *s, struct core_gang *g)
-{
-    struct core_gangs *gangs = &s->core->gangs;
-    int64_t pass_ms = 0;
-    if (gangs->turn == g) {
-        pass_ms = g->in_vain < 6 ? PASS_FIRST_MS << g->in_vain : PASS_LAST_MS;
-        g->in_vain++;
-        gangs->turn = NULL;
-    }
-    g->expired = true;
-    g->not_before_ms = s->now.mono_ms + pass_ms;
-    if (MUTANT(hopeless_gang_stays_first)) {
-        g->not_before_ms = s->now.mono_ms;
-        return;
-    }
-    list_remove(&g->link);
-    list_append(&gangs->list, &g->link);
-}
-
 /* All held binds fail, with the same text; the reservations of the gang end; the gang takes
  * turns from now on. */
 static void gang_fail(struct step *s, struct core_gang *g, const char *why)
@@ -185,7 +165,20 @@ static void gang_fail(struct step *s, struct core_gang *g, const char *why)
     }
     g->held_until_ms = g->look_ms = INT64_MAX;
     core->gangs.failed++;
-    put_last(s, g);
+    /* Ends its turn, if it has the turn. It goes last. */
+    g->not_before_ms = s->now.mono_ms;
+    if (core->gangs.turn == g) {
+        if (!MUTANT(hopeless_gang_stays_first))
+            g->not_before_ms +=
+                g->in_vain < 6 ? PASS_FIRST_MS << g->in_vain : PASS_LAST_MS;
+        g->in_vain++;
+        core->gangs.turn = NULL;
+    }
+    g->expired = true;
+    if (!MUTANT(hopeless_gang_stays_first)) {
+        list_remove(&g->link);
+        list_append(&core->gangs.list, &g->link);
+    }
     core_reserve_end_gang(s, gang);
 }
 
@@ -287,23 +280,6 @@ bool core_gang_may_try(struct step *s, const struct ledger_gang *gang)
 
 /* -- held binds -- */
 
-/* Has its node the cards for the pod, with which nothing is reserved for pods of lower priority
- * any more? They stay reserved while the bind is held. */
-static bool hold_cards(struct step *s, const struct bind_op *op,
-                       const struct ledger_pod *pod, int64_t until_ms, struct err *err)
-{
-    struct gang_plan_member m = {.request = pod->request,
-                                 .requests = ledger_pod_requests(pod),
-                                 .uid = pod->uid,
-                                 .pod = pod};
-    if (!core_bind_judge(s, pod, op->node, &m.node, &m.cards, err))
-        return false;
-    core_reserve_end(s, pod->uid, op->node); /* elsewhere, it makes room */
-    if (m.cards)
-        core_reserve_for(s, &m, until_ms, true);
-    return true;
-}
-
 /* Promises for all held members, and sends their Bindings; or fails all. */
 static void start_gang(struct step *s, struct core_gang *g, size_t held)
 {
@@ -403,10 +379,21 @@ bool core_gang_holds(struct step *s, struct bind_op *op, struct ledger_pod *pod)
     }
     op->state = BIND_OP_HELD;
     op->gang = g;
-    if (hold_cards(s, op, pod, g->held_until_ms + 1, &err))
-        core_gang_review(s, gang);
-    else
+    /* Has its node the cards for the pod, with which nothing is reserved for pods of lower
+     * priority any more? They stay reserved while the bind is held. */
+    const int64_t until_ms = g->held_until_ms + 1;
+    struct gang_plan_member m = {.request = pod->request,
+                                 .requests = ledger_pod_requests(pod),
+                                 .uid = pod->uid,
+                                 .pod = pod};
+    if (!core_bind_judge(s, pod, op->node, &m.node, &m.cards, &err)) {
         gang_fail(s, g, err.msg);
+        return true;
+    }
+    core_reserve_end(s, pod->uid, op->node); /* elsewhere, it makes room */
+    if (m.cards)
+        core_reserve_for(s, &m, until_ms, true);
+    core_gang_review(s, gang);
     return true;
 }
 

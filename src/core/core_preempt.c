@@ -52,18 +52,6 @@ static void clear_plan(struct core_preempt_pod *e)
     e->cards = 0;
 }
 
-/* Keeps the cards again, after a failed bind of the pod. */
-static void keep_cards(struct step *s, const struct core_preempt_pod *e)
-{
-    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
-    /* kube-scheduler may have nominated it to another node since. */
-    const struct ledger_nomination *m = pod ? pod->nomination : NULL;
-    bool free_to =
-        pod && !pod->node && (!m || (!m->kept && span_eq(m->node->name, e->node)));
-    if (e->cards && free_to)
-        ledger_pod_keep(s->core->ledger, pod, e->node, e->cards);
-}
-
 /* Other pods may use the cards again. */
 static void release_cards(struct step *s, struct core_preempt_pod *e)
 {
@@ -86,24 +74,18 @@ static struct core_output *add_call(struct step *s, enum core_output_type type,
     return o;
 }
 
-/* Removes the nomination. An answer is not needed: kube-scheduler removes it as well when it
- * tries the pod again. */
-static void retract(struct step *s, struct core_preempt_pod *e)
-{
-    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
-    if (!pod || pod->node || core_may_bind(s->core, s->now, NULL) ||
-        (pod->nomination && !span_eq(pod->nomination->node->name, e->node)))
-        return;
-    add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
-    e->call = 0;
-}
-
 /* After an eviction the pod has to wait for the limit; else it is searched for again. */
 static void abandon(struct step *s, struct core_preempt_pod *e, int64_t retry_ms)
 {
+    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     s->core->preempt.counts.abandoned++;
-    if (!e->evicted)
-        retract(s, e);
+    /* Removes the nomination. An answer is not needed: kube-scheduler removes it as well when it
+     * tries the pod again. */
+    if (!e->evicted && pod && !pod->node && !core_may_bind(s->core, s->now, NULL) &&
+        (!pod->nomination || span_eq(pod->nomination->node->name, e->node))) {
+        add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
+        e->call = 0;
+    }
     release_cards(s, e);
     e->state = e->evicted ? CORE_PREEMPT_DONE : CORE_PREEMPT_WAITING;
     e->due_ms = s->now.mono_ms + retry_ms;
@@ -376,36 +358,32 @@ static bool make_place(struct step *s, int64_t priority)
     return lowest;
 }
 
-static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_pod *pod)
-{
-    struct core_preempt *p = &s->core->preempt;
-    struct core_preempt_pod *e = xcalloc(1, sizeof *e);
-    e->uid = core_own(pod->uid);
-    e->since_ms = s->now.mono_ms;
-    e->since_ns = s->now.wall_ns;
-    e->due_ms = s->now.mono_ms + s->core->settings.preempt_after_ms;
-    if (!p->n)
-        p->due_ms = e->due_ms;
-    list_append(&p->pods, &e->link);
-    p->n++;
-    return e;
-}
-
 void core_preempt_rejected(struct step *s)
 {
     const struct core_input *in = s->in;
     struct core *core = s->core;
+    struct core_preempt *p = &core->preempt;
     const struct ledger_pod *pod = may_preempt(core, in->uid);
     if (core->settings.preempt_after_ms <= 0 || !core->leader.leading || !pod ||
         !in->n_nodes)
         return;
     struct core_preempt_pod *e = NULL;
-    LIST_EACH(struct core_preempt_pod, known, &core->preempt.pods, link)
+    LIST_EACH(struct core_preempt_pod, known, &p->pods, link)
     if (span_eq(known->uid, in->uid))
         e = known;
     if (!e && !make_place(s, pod->priority))
         return;
-    e = e ? e : entry_new(s, pod);
+    if (!e) {
+        e = xcalloc(1, sizeof *e);
+        e->uid = core_own(pod->uid);
+        e->since_ms = s->now.mono_ms;
+        e->since_ns = s->now.wall_ns;
+        e->due_ms = s->now.mono_ms + core->settings.preempt_after_ms;
+        if (!p->n)
+            p->due_ms = e->due_ms;
+        list_append(&p->pods, &e->link);
+        p->n++;
+    }
     /* It may get a node that has not been offered yet, without evictions. */
     if (e->state == CORE_PREEMPT_WAITING && e->due_ms < pod->retry_ms + RETRIED_MS)
         e->due_ms = pod->retry_ms + RETRIED_MS;
@@ -415,45 +393,6 @@ void core_preempt_rejected(struct step *s)
     for (size_t i = 0; i < e->n_nodes; i++) {
         buf_add_span(&e->nodes, in->nodes[i]);
         buf_addc(&e->nodes, '\0');
-    }
-}
-
-/* Forgets pods that are bound, deleted or ask for nothing now, and releases the cards of
- * those whose limit has passed. */
-static void sweep(struct step *s)
-{
-    struct core *core = s->core;
-    LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
-    {
-        const struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
-        bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
-        bool waits = e->state == CORE_PREEMPT_WAITING;
-        bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
-        if (!pod || bound || over || (waits && !pod->node && !may_preempt(core, e->uid)))
-            entry_remove(s, e);
-        else if (e->state == CORE_PREEMPT_DONE)
-            keep_cards(s, e);
-    }
-}
-
-/* This process does not lead any more. Only the limit of pods for which it evicted others
- * is remembered. */
-static void step_down(struct step *s)
-{
-    LIST_EACH(struct core_preempt_pod, e, &s->core->preempt.pods, link)
-    {
-        if (e->state == CORE_PREEMPT_EVICTING && e->call) { /* it may take effect */
-            e->evicted = true;
-            e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
-        }
-        bool limited = e->evicted && e->until_ms > s->now.mono_ms &&
-                       ledger_pod_find(s->core->ledger, e->uid);
-        if (!limited) {
-            entry_remove(s, e);
-            continue;
-        }
-        release_cards(s, e);
-        e->state = CORE_PREEMPT_DONE;
     }
 }
 
@@ -537,10 +476,45 @@ void core_preempt_tick(struct step *s)
         return;
     p->due_ms = s->now.mono_ms + INTERVAL_MS;
     if (!s->core->leader.leading || s->core->stopping) {
-        step_down(s);
+        /* Only the limit of pods for which this process evicted others is remembered. */
+        LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+        {
+            if (e->state == CORE_PREEMPT_EVICTING && e->call) { /* it may take effect */
+                e->evicted = true;
+                e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
+            }
+            bool limited = e->evicted && e->until_ms > s->now.mono_ms &&
+                           ledger_pod_find(s->core->ledger, e->uid);
+            if (!limited) {
+                entry_remove(s, e);
+                continue;
+            }
+            release_cards(s, e);
+            e->state = CORE_PREEMPT_DONE;
+        }
         return;
     }
-    sweep(s);
+    /* Pods that are bound, deleted or ask for nothing now are forgotten, and the cards of those
+     * whose limit has passed are released. */
+    struct core *core = s->core;
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    {
+        struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
+        bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
+        bool waits = e->state == CORE_PREEMPT_WAITING;
+        bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
+        if (!pod || bound || over ||
+            (waits && !pod->node && !may_preempt(core, e->uid))) {
+            entry_remove(s, e);
+            continue;
+        }
+        /* Keeps the cards again, after a failed bind of the pod. kube-scheduler may have
+         * nominated it to another node since. */
+        const struct ledger_nomination *m = pod->nomination;
+        if (e->state == CORE_PREEMPT_DONE && e->cards && !pod->node &&
+            (!m || (!m->kept && span_eq(m->node->name, e->node))))
+            ledger_pod_keep(core->ledger, pod, e->node, e->cards);
+    }
     if (core_may_bind(s->core, s->now, NULL))
         return;
     LIST_EACH(struct core_preempt_pod, e, &p->pods, link)

@@ -2,20 +2,6 @@
 /* Reads and writes JSON objects by tables of their fields. */
 #include "domain/fields.h"
 
-static void read_number(struct jread *j, const struct field *f, char *object)
-{
-    int64_t v = 0;
-    bool read = jread_i64(j, f->where, &v), valid = v >= f->min && v <= f->max;
-    if (read && !valid && f->type != FIELD_MEASURED)
-        jread_fail(j, f->where, f->why);
-    else if (read && valid && f->type == FIELD_INDEX)
-        *(int32_t *)(void *)(object + f->at) = (int32_t)v;
-    else if (read && valid)
-        *(int64_t *)(void *)(object + f->at) = v;
-    if (f->has)
-        *(bool *)(object + f->has) = read && valid;
-}
-
 void fields_read_quantity(struct jread *j, const char *where, struct arena *a,
                           struct span *text)
 {
@@ -42,9 +28,19 @@ static void read_field(struct field_reader *r, const struct field *f, char *obje
         break;
     case FIELD_NUMBER:
     case FIELD_INDEX:
-    case FIELD_MEASURED:
-        read_number(j, f, object);
+    case FIELD_MEASURED: {
+        int64_t v = 0;
+        bool read = jread_i64(j, f->where, &v), valid = v >= f->min && v <= f->max;
+        if (read && !valid && f->type != FIELD_MEASURED)
+            jread_fail(j, f->where, f->why);
+        else if (read && valid && f->type == FIELD_INDEX)
+            *(int32_t *)at = (int32_t)v;
+        else if (read && valid)
+            *(int64_t *)at = v;
+        if (f->has)
+            *(bool *)(object + f->has) = read && valid;
         break;
+    }
     case FIELD_META:
         object_meta_read(j, r->a, at, NULL, 0);
         break;
@@ -85,15 +81,6 @@ void fields_read(struct field_reader *r, const char *where, const struct field *
     }
 }
 
-static void write_number(struct jwrite *w, const struct field *f, const char *object)
-{
-    int64_t v = *(const int64_t *)(const void *)(object + f->at);
-    if (f->has
-            ? *(const bool *)(object + f->has)
-            : f->absent == ABSENT_NEVER || (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
-        jwrite_i64(w, f->name.p, v);
-}
-
 void fields_write(struct jwrite *w, const struct field *fields, const void *object)
 {
     jwrite_object(w, NULL);
@@ -105,9 +92,13 @@ void fields_write(struct jwrite *w, const struct field *fields, const void *obje
             jwrite_str_set(w, f->name.p, *(const struct span *)at);
         else if (f->type == FIELD_INDEX)
             jwrite_i64(w, f->name.p, *(const int32_t *)at);
-        else if (f->type != FIELD_FLAG)
-            write_number(w, f, object);
-        else if (*(const bool *)at)
+        else if (f->type != FIELD_FLAG) {
+            int64_t v = *(const int64_t *)(const void *)(object + f->at);
+            if (f->has ? *(const bool *)(object + f->has)
+                       : f->absent == ABSENT_NEVER ||
+                             (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
+                jwrite_i64(w, f->name.p, v);
+        } else if (*(const bool *)at)
             jwrite_bool(w, f->name.p, true);
     }
     jwrite_object_end(w);

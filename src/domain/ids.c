@@ -23,19 +23,14 @@ bool ids_resource_read(struct span name, enum ids_resource *r)
 /* Without l, i, o, u: easy to read aloud. */
 static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
-/* FNV-1a. Must never change: the tags are in the checkpoints of kubelets. */
-static uint64_t fingerprint(struct span s)
-{
-    uint64_t h = 0xcbf29ce484222325;
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3;
-    return h ^ h >> 35;
-}
-
 struct ids_tag ids_tag_of(struct span uuid)
 {
     struct ids_tag tag = {{0}};
-    uint64_t h = fingerprint(uuid);
+    /* FNV-1a. Must never change: the tags are in the checkpoints of kubelets. */
+    uint64_t h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < uuid.n; i++)
+        h = (h ^ (unsigned char)uuid.p[i]) * 0x100000001b3;
+    h ^= h >> 35;
     for (int i = 0; i < IDS_TAG; i++, h >>= 5)
         tag.text[i] = alphabet[h & 31];
     return tag;
@@ -112,34 +107,25 @@ bool ids_match_card(struct span resource, struct span id, const struct ids_card 
     return span_eq(nvidia_card(id), card->uuid);
 }
 
-/* Size of the units of one card: for each "Unhealthy", eight bytes of framing, tag, hyphen
- * and digits. */
-static int64_t card_bytes(int64_t units)
+int64_t ids_message_bytes(const int64_t *mib, size_t cards, int64_t unit)
 {
+    /* For each id "Unhealthy", eight bytes of framing, tag, hyphen and digits. */
     static const int around = 8 + 9 - 2;
-    int64_t bytes = units * (around + IDS_TAG + 1);
-    for (int64_t from = 0, to = 10, digits = 1; from < units; from = to, to *= 10)
-        bytes += ((units < to ? units : to) - from) * digits++;
-    return bytes;
-}
-
-static int64_t message_bytes(const int64_t *mib, size_t cards, int64_t unit)
-{
     int64_t bytes = 0;
-    for (size_t i = 0; i < cards; i++)
-        bytes += card_bytes(mib[i] / unit);
+    for (size_t i = 0; i < cards; i++) {
+        const int64_t units = mib[i] / unit;
+        bytes += units * (around + IDS_TAG + 1);
+        for (int64_t from = 0, to = 10, digits = 1; from < units; from = to, to *= 10)
+            bytes += ((units < to ? units : to) - from) * digits++;
+    }
     return bytes;
-}
-
-int64_t ids_message_bytes(const int64_t *units, size_t cards)
-{
-    return message_bytes(units, cards, 1);
 }
 
 int64_t ids_smallest_unit(const int64_t *mib, size_t cards)
 {
     int64_t unit = 1;
-    while (unit < (int64_t)1 << 40 && message_bytes(mib, cards, unit) > IDS_MESSAGE_MAX)
+    while (unit < (int64_t)1 << 40 &&
+           ids_message_bytes(mib, cards, unit) > IDS_MESSAGE_MAX)
         unit *= 2;
     return unit;
 }

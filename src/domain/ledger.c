@@ -151,7 +151,6 @@ struct ledger_totals ledger_totals(const struct ledger *l)
     return (struct ledger_totals){.nodes = l->n_nodes - l->n_free_slots,
                                   .overcommitted = l->n_overcommitted,
                                   .pending = l->n_pending,
-                                  .pending_members = l->n_pending_members,
                                   .nongpu_pods = l->nongpu.n,
                                   .nongpu_bytes = l->nongpu.cap * NONGPU_BYTES,
                                   .reservations = l->n_reservations};

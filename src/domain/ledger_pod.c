@@ -16,7 +16,6 @@
 static void count_pending(struct ledger *l, struct ledger_pod *pod, int pods, int members)
 {
     l->n_pending += (size_t)pods;
-    l->n_pending_members += (size_t)members;
     pod->class = requests_pend(&l->requests, pod->request, pod->priority, pods, members);
 }
 

@@ -124,8 +124,8 @@ struct ledger {
     size_t n_free_slots, free_slots_cap;
     struct requests requests;
     struct ledger_pod *pending, *last_pending; /* newest first */
-    size_t n_pending, n_pending_members;       /* members of gangs */
-    struct list links;                         /* of the nodes */
+    size_t n_pending;
+    struct list links; /* of the nodes */
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */

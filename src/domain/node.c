@@ -172,23 +172,6 @@ enum {
     CARDS_MAX = 256,
 };
 
-static void read_list(struct arena *a, struct span text, struct unhealthy_cards *u)
-{
-    u->n = 0;
-    u->cards = arena_alloc(a, CARDS_MAX * sizeof *u->cards);
-    while (text.p) {
-        struct span item = span_trim(span_cut(&text, ','));
-        int64_t index;
-        if (!item.n)
-            continue;
-        if (!span_i64(item, &index) || index < 0 || index > 65535 || u->n == CARDS_MAX) {
-            u->damaged = true;
-            return;
-        }
-        u->cards[u->n++] = (int32_t)index;
-    }
-}
-
 struct configmap {
     struct object_meta meta;
     struct span gpus;
@@ -214,7 +197,17 @@ void node_unhealthy_read(struct jread *j, struct arena *a, struct unhealthy_card
     if (!span_starts(u->meta.name, prefix))
         return;
     u->node = (struct span){u->meta.name.p + prefix.n, u->meta.name.n - prefix.n};
-    read_list(a, map.gpus, u);
+    u->cards = arena_alloc(a, CARDS_MAX * sizeof *u->cards);
+    while (map.gpus.p && !u->damaged) {
+        struct span item = span_trim(span_cut(&map.gpus, ','));
+        int64_t index;
+        if (!item.n)
+            continue;
+        if (!span_i64(item, &index) || index < 0 || index > 65535 || u->n == CARDS_MAX)
+            u->damaged = true;
+        else
+            u->cards[u->n++] = (int32_t)index;
+    }
 }
 
 /* -- gpushare.io/cards: the cards of a template Node -- */

@@ -57,15 +57,6 @@ static void read_owners(struct jread *j, struct arena *a,
     }
 }
 
-/* An invalid time counts as absent: no decision depends on it. */
-static void read_time(struct jread *j, struct arena *a, int64_t *seconds)
-{
-    struct span text = {0};
-    if (!jread_text(j, "metadata.creationTimestamp", a, &text) ||
-        !clock_parse(text, seconds))
-        *seconds = 0;
-}
-
 void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta,
                       const struct object_field *fields, size_t n)
 {
@@ -81,9 +72,12 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
             jread_text(j, "metadata.uid", a, &meta->uid);
         else if (jread_key_is(key, "resourceVersion"))
             jread_text(j, "metadata.resourceVersion", a, &meta->version);
-        else if (jread_key_is(key, "creationTimestamp"))
-            read_time(j, a, &meta->created_s);
-        else if (jread_key_is(key, "deletionTimestamp"))
+        else if (jread_key_is(key, "creationTimestamp")) {
+            /* An invalid time counts as absent: no decision depends on it. */
+            if (!jread_text(j, "metadata.creationTimestamp", a, &text) ||
+                !clock_parse(text, &meta->created_s))
+                meta->created_s = 0;
+        } else if (jread_key_is(key, "deletionTimestamp"))
             meta->deleting = jread_text(j, "metadata.deletionTimestamp", a, &text);
         else if (jread_key_is(key, "labels")) {
             jread_peek(j);

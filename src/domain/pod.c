@@ -236,12 +236,25 @@ static void raise_to_sums(struct resource_list *most, const struct container_sum
         most->amount[k] = larger(most->amount[k], container_sum_most(&sums->of[k]));
 }
 
-/* Adds what the kubelet allocated to each container, and what each has. Without a status,
- * the spec counts. */
-static void add_statuses(const struct pod_requests_reader *r,
-                         struct container_sums *allocated,
-                         struct container_sums *actuated)
+/* Of the containers together. */
+static struct resource_list requests_of_containers(const struct pod_requests_reader *r)
 {
+    struct container_sums allocated = {0}, actuated = {0};
+    struct resource_list total = {0};
+    bool of_pod = r->pod_allocated.present && r->pod_actuated.present;
+    bool has_status = r->statuses.n || r->infeasible || of_pod;
+    bool many = r->containers.n > ENTRIES_MAX || r->statuses.n > ENTRIES_MAX;
+    if (!r->infeasible || many)
+        raise_to_sums(&total, &r->spec);
+    if (!has_status || many)
+        return total;
+    if (of_pod) {
+        raise_to(&total, &r->pod_allocated);
+        raise_to(&total, &r->pod_actuated);
+        return total;
+    }
+    /* What the kubelet allocated to each container, and what each has. Without a status, the
+     * spec counts. */
     static const struct resource_list nothing;
     for (const struct container_entry *c = r->containers.first; c; c = c->next) {
         const struct container_entry *status = r->statuses.first;
@@ -250,58 +263,31 @@ static void add_statuses(const struct pod_requests_reader *r,
         const struct resource_list *spec = r->infeasible ? &nothing : &c->spec;
         const struct resource_list *first =
             status && status->allocated.present ? &status->allocated : spec;
-        sums_add(allocated, c->role, first);
-        sums_add(actuated, c->role,
+        sums_add(&allocated, c->role, first);
+        sums_add(&actuated, c->role,
                  status && status->actuated.present ? &status->actuated : first);
     }
-}
-
-/* Of the containers together. */
-static struct resource_list requests_of_containers(const struct pod_requests_reader *r)
-{
-    struct container_sums allocated = {0}, actuated = {0};
-    struct resource_list total = {0};
-    bool of_pod = r->pod_allocated.present && r->pod_actuated.present;
-    bool status = r->statuses.n || r->infeasible || of_pod;
-    bool many = r->containers.n > ENTRIES_MAX || r->statuses.n > ENTRIES_MAX;
-    if (!r->infeasible || many)
-        raise_to_sums(&total, &r->spec);
-    if (!status || many)
-        return total;
-    if (of_pod) {
-        raise_to(&total, &r->pod_allocated);
-        raise_to(&total, &r->pod_actuated);
-        return total;
-    }
-    add_statuses(r, &allocated, &actuated);
     raise_to_sums(&total, &allocated);
     raise_to_sums(&total, &actuated);
     return total;
 }
 
-/* The requests of the pod as a whole replace those of its containers, by resource. */
-static void apply_pod_level(const struct pod_requests_reader *r,
-                            struct resource_list *total)
+static struct resources pod_requests_of(const struct pod_requests_reader *r)
 {
+    struct resource_list total = requests_of_containers(r), whole = {0};
     const struct resource_list *spec = &r->pod_spec;
-    struct resource_list whole = {0};
-    if (!spec->has[CPU] && !spec->has[MEMORY] && !spec->has_any)
-        return;
-    if (!r->has_pod_status || !r->infeasible)
-        raise_to(&whole, spec);
-    if (r->has_pod_status) {
-        raise_to(&whole, &r->pod_allocated);
-        raise_to(&whole, &r->pod_actuated);
+    /* The requests of the pod as a whole replace those of its containers, by resource. */
+    if (spec->has[CPU] || spec->has[MEMORY] || spec->has_any) {
+        if (!r->has_pod_status || !r->infeasible)
+            raise_to(&whole, spec);
+        if (r->has_pod_status) {
+            raise_to(&whole, &r->pod_allocated);
+            raise_to(&whole, &r->pod_actuated);
+        }
     }
     for (int k = 0; k < AMOUNTS; k++)
         if (whole.has[k])
-            total->amount[k] = whole.amount[k];
-}
-
-static struct resources pod_requests_of(const struct pod_requests_reader *r)
-{
-    struct resource_list total = requests_of_containers(r);
-    apply_pod_level(r, &total);
+            total.amount[k] = whole.amount[k];
     for (int k = 0; k < AMOUNTS; k++)
         total.amount[k] = add_saturated(total.amount[k], r->overhead.amount[k]);
     return (struct resources){
@@ -374,26 +360,6 @@ static const struct field container_fields[] = {
     FIELDS_END,
 };
 
-static void add_container(struct reading *r, struct arena *a,
-                          const struct pod_container *c)
-{
-    struct pod *pod = &r->pod;
-    int k = 0;
-    while (k < POD_LIMITS && !c->limits[k].p)
-        k++;
-    if (k == POD_LIMITS)
-        return;
-    if (pod->n_containers == r->cap) {
-        size_t cap = r->cap ? r->cap * 2 : 4;
-        struct pod_container *more = arena_alloc(a, cap * sizeof *more);
-        if (r->cap)
-            memcpy(more, pod->containers, r->cap * sizeof *more);
-        pod->containers = more;
-        r->cap = cap;
-    }
-    pod->containers[pod->n_containers++] = *c;
-}
-
 static void read_container(struct field_reader *reader, const struct field *f, void *at)
 {
     struct reading *r = at;
@@ -409,7 +375,20 @@ static void read_container(struct field_reader *reader, const struct field *f, v
         c->order = r->inits++;
         c->index = c->role == CONTAINER_SIDECAR ? r->sidecars++ : 0;
     }
-    add_container(r, reader->a, c);
+    bool limited = false;
+    for (int k = 0; k < POD_LIMITS; k++)
+        limited |= c->limits[k].p != NULL;
+    struct pod *pod = &r->pod;
+    if (limited && pod->n_containers == r->cap) {
+        size_t cap = r->cap ? r->cap * 2 : 4;
+        struct pod_container *more = arena_alloc(reader->a, cap * sizeof *more);
+        if (r->cap)
+            memcpy(more, pod->containers, r->cap * sizeof *more);
+        pod->containers = more;
+        r->cap = cap;
+    }
+    if (limited)
+        pod->containers[pod->n_containers++] = *c;
     struct pod_requests_reader *requests = &r->requests;
     const struct container_entry entry = {
         .role = c->role, .name = c->name, .spec = read.requests};
@@ -480,19 +459,6 @@ static void read_gate(struct field_reader *r, const struct field *f, void *at)
     (void)f;
     ((struct pod *)at)->gated = true;
     jread_skip(r->j);
-}
-
-static enum pod_phase phase_of(struct span text)
-{
-    static const char *const names[] = {[POD_PENDING] = "Pending",
-                                        [POD_RUNNING] = "Running",
-                                        [POD_SUCCEEDED] = "Succeeded",
-                                        [POD_FAILED] = "Failed",
-                                        [POD_UNKNOWN] = "Unknown"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (span_eq(text, span_of(names[i])))
-            return (enum pod_phase)i;
-    return POD_PENDING;
 }
 
 #define LABEL(key, member)                                                               \
@@ -599,6 +565,11 @@ static void check_name(struct jread *j, const char *where, struct span name)
 
 void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
+    static const char *const phases[] = {[POD_PENDING] = "Pending",
+                                         [POD_RUNNING] = "Running",
+                                         [POD_SUCCEEDED] = "Succeeded",
+                                         [POD_FAILED] = "Failed",
+                                         [POD_UNKNOWN] = "Unknown"};
     struct field_reader reader = {.j = j, .a = a};
     struct reading r = {.pod = {.phase = POD_PENDING}};
     jread_peek(j); /* moves to the first byte of the object */
@@ -606,7 +577,9 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
     fields_read(&reader, "pod", pod_fields, &r);
     *pod = r.pod;
     pod->object = (struct span){start, (size_t)(j->data + j->pos - start)};
-    pod->phase = phase_of(r.phase);
+    for (size_t i = 0; i < ARRAY_LEN(phases); i++)
+        if (span_eq(r.phase, span_of(phases[i])))
+            pod->phase = (enum pod_phase)i;
     pod->bound_s = r.requests.bound_s;
     pod->never_preempts = span_eq(r.preemption_policy, SPAN("Never"));
     for (size_t i = 0; i < pod->n_containers; i++) {

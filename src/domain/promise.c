@@ -267,34 +267,6 @@ static void write_number(struct jwrite *w, const char *key, int64_t number)
     jwrite_str(w, key, buf_span(&text));
 }
 
-/* JSON inside a string. Memory: each container gets an even part of each card, or in a dialect its own,
- * also of whole cards. Other whole cards: containers get the cards in order. */
-static void write_allocation(struct jwrite *w, const struct promise *p,
-                             const struct request *r)
-{
-    bool memory = r->kind == REQUEST_MEMORY || r->dialect;
-    size_t next = 0;
-    const char *comma = "";
-    cleanup_buf struct buf text = {0};
-    buf_adds(&text, "{");
-    for (size_t c = 0; c < r->n_parts; c++) {
-        const struct request_part *part = &r->parts[c];
-        if (part->role == CONTAINER_INIT)
-            continue;
-        int64_t of_card = r->dialect ? part->amount : part->amount / (int64_t)p->n;
-        size_t end = memory ? p->n : next + (size_t)part->amount;
-        buf_printf(&text, "%s\"%u\":{", comma, part->index);
-        comma = ",";
-        for (size_t i = next; i < end && i < p->n; i++)
-            buf_printf(&text, "%s\"%d\":%lld", i > next ? "," : "", p->shares[i].card,
-                       (long long)(memory ? of_card : p->shares[i].card_units));
-        buf_adds(&text, "}");
-        next = memory ? 0 : end;
-    }
-    buf_adds(&text, "}");
-    jwrite_str(w, KEY_ALLOCATION, buf_span(&text));
-}
-
 void promise_write(struct buf *out, const struct promise *p,
                    const struct request *request, struct span uid, int64_t time_ns)
 {
@@ -319,7 +291,30 @@ void promise_write(struct buf *out, const struct promise *p,
     write_number(&w, KEY_MEMORY_UNIT, p->unit_mib);
     jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("false"));
     write_number(&w, KEY_MEM_ASSUME_TIME, time_ns);
-    write_allocation(&w, p, request);
+    /* JSON inside a string. Memory: each container gets an even part of each card, or in a
+     * dialect its own, also of whole cards. Other whole cards: containers get the cards in
+     * order. */
+    bool memory = request->kind == REQUEST_MEMORY || request->dialect;
+    size_t next = 0;
+    const char *comma = "";
+    cleanup_buf struct buf text = {0};
+    buf_adds(&text, "{");
+    for (size_t c = 0; c < request->n_parts; c++) {
+        const struct request_part *part = &request->parts[c];
+        if (part->role == CONTAINER_INIT)
+            continue;
+        int64_t of_card = request->dialect ? part->amount : part->amount / (int64_t)p->n;
+        size_t end = memory ? p->n : next + (size_t)part->amount;
+        buf_printf(&text, "%s\"%u\":{", comma, part->index);
+        comma = ",";
+        for (size_t i = next; i < end && i < p->n; i++)
+            buf_printf(&text, "%s\"%d\":%lld", i > next ? "," : "", p->shares[i].card,
+                       (long long)(memory ? of_card : p->shares[i].card_units));
+        buf_adds(&text, "}");
+        next = memory ? 0 : end;
+    }
+    buf_adds(&text, "}");
+    jwrite_str(&w, KEY_ALLOCATION, buf_span(&text));
     /* These two are written even if they say nothing: they replace what was copied from
      * another pod's manifest. */
     if (request->kind == REQUEST_MEMORY)

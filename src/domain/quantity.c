@@ -68,9 +68,19 @@ static bool read_digits(struct span *s, int64_t *value, int *behind)
     return any;
 }
 
-/* Rounds up; *fraction: the value is not whole. False when the result does not fit. */
-static bool scale_up(int64_t *value, struct scale scale, bool *fraction)
+/* The value times 10^shift, rounded up; *fraction: it is not whole. False when the text is no
+ * quantity or does not fit. */
+static bool read_value(struct span text, int shift, int64_t *value, bool *fraction)
 {
+    struct scale scale;
+    int behind;
+    if (text.n && text.p[0] == '+') {
+        text.p++;
+        text.n--;
+    }
+    if (!read_digits(&text, value, &behind) || !read_suffix(text, &scale))
+        return false;
+    scale.ten += shift - behind;
     for (; scale.ten > 0 && *value; scale.ten--)
         if (__builtin_mul_overflow(*value, 10, value))
             return false;
@@ -84,22 +94,6 @@ static bool scale_up(int64_t *value, struct scale scale, bool *fraction)
         *value = *value / 10 + rest;
     }
     return true;
-}
-
-/* The value times 10^shift, rounded up. False when the text is no quantity or does not
- * fit. */
-static bool read_value(struct span text, int shift, int64_t *value, bool *fraction)
-{
-    struct scale scale;
-    int behind;
-    if (text.n && text.p[0] == '+') {
-        text.p++;
-        text.n--;
-    }
-    if (!read_digits(&text, value, &behind) || !read_suffix(text, &scale))
-        return false;
-    scale.ten += shift - behind;
-    return scale_up(value, scale, fraction);
 }
 
 int quantity_read(struct span text, int64_t *value, struct err *err)

@@ -83,26 +83,6 @@ void reflector_delivered(struct reflector *r, int64_t now_ms, struct rng *rng,
             now_ms + step_backoff(rng, r->relists, BACKOFF_FIRST_MS, BACKOFF_MAX_MS, -1);
 }
 
-static enum reflector_end list_ended(struct reflector *r, int64_t now_ms,
-                                     struct span version, bool absent)
-{
-    bool older = object_version_is_older(version, buf_span(&r->version));
-    r->seen_ms = r->due_ms = now_ms;
-    r->state = absent ? REFLECTOR_LIST_DUE : REFLECTOR_WATCH_DUE;
-    if (older && MUTANT(restored_list_is_ignored))
-        return REFLECTOR_CLOSED;
-    r->synced = true;
-    r->listed_ms = r->requested_ms;
-    r->tries = 0;
-    if (version.n)
-        buf_set(&r->version, version);
-    if (!absent)
-        return older ? REFLECTOR_RESTORED : REFLECTOR_LISTED;
-    step_succeeded(&r->failure);
-    r->due_ms += ABSENT_RETRY_MS;
-    return REFLECTOR_ABSENT;
-}
-
 enum reflector_end reflector_ended(struct reflector *r, int64_t now_ms, struct rng *rng,
                                    struct span version, const struct err *err,
                                    int64_t retry_after_ms)
@@ -112,8 +92,23 @@ enum reflector_end reflector_ended(struct reflector *r, int64_t now_ms, struct r
     bool absent = !watch && r->kind->optional && code == ERR_NOT_FOUND;
     if (watch && now_ms - r->requested_ms >= HEALTHY_MS)
         r->relists = 0;
-    if (!watch && (code == ERR_NONE || absent))
-        return list_ended(r, now_ms, version, absent);
+    if (!watch && (code == ERR_NONE || absent)) {
+        bool older = object_version_is_older(version, buf_span(&r->version));
+        r->seen_ms = r->due_ms = now_ms;
+        r->state = absent ? REFLECTOR_LIST_DUE : REFLECTOR_WATCH_DUE;
+        if (older && MUTANT(restored_list_is_ignored))
+            return REFLECTOR_CLOSED;
+        r->synced = true;
+        r->listed_ms = r->requested_ms;
+        r->tries = 0;
+        if (version.n)
+            buf_set(&r->version, version);
+        if (!absent)
+            return older ? REFLECTOR_RESTORED : REFLECTOR_LISTED;
+        step_succeeded(&r->failure);
+        r->due_ms += ABSENT_RETRY_MS;
+        return REFLECTOR_ABSENT;
+    }
     if (code == ERR_NONE) {
         r->seen_ms = now_ms;
         r->state = REFLECTOR_WATCH_DUE;

@@ -408,23 +408,19 @@ static void *move_list(struct arena *a, void *list, size_t bytes)
     return copy;
 }
 
-/* In a dialect nvidia.com/gpu can be a resource of ours, too. */
-static void assign_held(struct reading *q)
-{
-    ARRAY_EACH_ITEM(const struct scv_held, held, q->scv.held, q->scv.n_held)
-    {
-        if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
-            add_assignments(q, held);
-    }
-}
-
 static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct field_reader r = {.j = j, .a = a, .all = all};
     struct reading q = {.scv = {.n_cards = 0}};
     fields_read(&r, "scv", scv_fields, &q);
-    if (!all && scv_dialect_of(q.scv.dialect) != SCV_DIALECT_NONE)
-        assign_held(&q);
+    if (!all && scv_dialect_of(q.scv.dialect) != SCV_DIALECT_NONE) {
+        /* In a dialect nvidia.com/gpu can be a resource of ours, too. */
+        ARRAY_EACH_ITEM(const struct scv_held, held, q.scv.held, q.scv.n_held)
+        {
+            if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
+                add_assignments(&q, held);
+        }
+    }
     *scv = q.scv;
     object_meta_check(j, &scv->meta);
     scv->has_update_time =

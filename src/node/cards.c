@@ -180,7 +180,7 @@ int cards_fit(const struct cards *cards, struct err *err)
         units[i] = cards->items[i].most_units;
         mib[i] = cards->items[i].mib;
     }
-    int64_t bytes = ids_message_bytes(units, cards->n);
+    int64_t bytes = ids_message_bytes(units, cards->n, 1);
     if (bytes <= IDS_MESSAGE_MAX)
         return 0;
     cleanup_buf struct buf unit = {0}, better = {0};

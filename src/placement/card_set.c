@@ -30,35 +30,33 @@ static void judge(struct choice *c, struct links_set set)
         *c = (struct choice){ask, set, worth, mib};
 }
 
-/* From each card on, the card that is connected best to those taken, one after the other. */
-static void judge_greedy(struct choice *c)
-{
-    const struct card_set_ask *ask = c->ask;
-    for (uint32_t firsts = ask->fit; firsts; firsts &= firsts - 1) {
-        uint32_t set = firsts & -firsts;
-        for (unsigned taken = 1; taken < ask->k; taken++) {
-            uint32_t best = 0, most = 0;
-            for (uint32_t left = ask->fit & ~set; left; left &= left - 1) {
-                uint32_t with = set | (left & -left), sum = links_sum(ask->links, with);
-                if (sum > most && links_narrowest(ask->links, with) >= ask->min_link) {
-                    best = left & -left;
-                    most = sum;
-                }
-            }
-            set |= best;
-        }
-        if ((unsigned)__builtin_popcount(set) == ask->k)
-            judge(c, (struct links_set){links_rank(ask->links, set), set});
-    }
-}
-
 uint32_t card_set_choose(const struct card_set_ask *ask)
 {
     struct choice c = {.ask = ask};
     uint32_t n, judged = 0;
     const struct links_set *sets = links_sets(ask->links, ask->k, &n);
-    if (!sets)
-        judge_greedy(&c);
+    if (!sets) {
+        /* From each card on, the card that is connected best to those taken, one after the
+         * other. */
+        for (uint32_t firsts = ask->fit; firsts; firsts &= firsts - 1) {
+            uint32_t set = firsts & -firsts;
+            for (unsigned taken = 1; taken < ask->k; taken++) {
+                uint32_t best = 0, most = 0;
+                for (uint32_t left = ask->fit & ~set; left; left &= left - 1) {
+                    uint32_t with = set | (left & -left),
+                             sum = links_sum(ask->links, with);
+                    if (sum > most &&
+                        links_narrowest(ask->links, with) >= ask->min_link) {
+                        best = left & -left;
+                        most = sum;
+                    }
+                }
+                set |= best;
+            }
+            if ((unsigned)__builtin_popcount(set) == ask->k)
+                judge(&c, (struct links_set){links_rank(ask->links, set), set});
+        }
+    }
     for (uint32_t i = 0; sets && i < n && sets[i].rank >= c.best.rank &&
                          links_ring(ask->links, sets[i].cards) >= ask->min_link &&
                          (judged < TIES_MAX || !c.best.rank);

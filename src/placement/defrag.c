@@ -77,15 +77,21 @@ enum {
     STEP_VISITS = 64,     /* that cost one step of the search */
 };
 
-struct placing {
+/* A depth-first search over the pods of a node; see search_sets. */
+struct set_search {
     struct defrag_state *s;
-    const struct ledger_node *own;
-    struct dry_pod *const *items;
+    struct defrag_node *node;
+    size_t limit;
+    struct dry_pod **leaving;
     size_t n;
+    int64_t mib;
+    unsigned steps;
+    uint64_t cost;      /* of a step: 1, more on a node with many pods */
+    bool more_may_help; /* the limit ended a branch */
     struct defrag_move *moves;
-    unsigned visits;
+    unsigned visits; /* to place the pods that leave now */
     struct select_view
-        view; /* scratch; not on the stack, because the search is recursive */
+        view; /* scratch; not on the stack, because the searches are recursive */
 };
 
 static size_t next_place(const struct defrag_state *s, const struct request *r,
@@ -119,16 +125,16 @@ static size_t first_place(struct defrag_state *s, const struct request *r,
     return is_own ? shape->second : shape->first;
 }
 
-static bool place_from(struct placing *p, size_t k);
+static bool place_from(struct set_search *q, size_t k);
 
 /* Tries a node for the pod k and places for all later ones. */
-static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
+static bool try_node(struct set_search *q, size_t k, struct defrag_place *place)
 {
-    struct defrag_state *s = p->s;
-    const struct dry_pod *item = p->items[k];
+    struct defrag_state *s = q->s;
+    const struct dry_pod *item = q->leaving[k];
     const struct request *r = item->pod->request;
     const struct ledger_node *node = place->node;
-    struct select_view *view = &p->view;
+    struct select_view *view = &q->view;
     size_t bytes = node->n_cards * sizeof *place->cards;
     if (node->nominated || !defrag_has_room(place->room, item->room))
         return false;
@@ -136,7 +142,7 @@ static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
         select_view_cards(view, node, place->cards, 0);
     else
         select_view(view, node, NULL, SELECT_AS_IS);
-    struct defrag_move *move = &p->moves[k];
+    struct defrag_move *move = &q->moves[k];
     *move = (struct defrag_move){.pod = item->pod, .to = node};
     if ((r->kind != REQUEST_NONE &&
          select_cards(view, r, SELECT_ALL_CARDS, &move->cards) != FIT_YES) ||
@@ -150,38 +156,29 @@ static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
     select_view_cards(view, node, place->cards, 0);
     select_take(view, r, move->cards);
     defrag_add_room(&place->room, item->room, -1);
-    bool done = place_from(p, k + 1);
+    bool done = place_from(q, k + 1);
     defrag_add_room(&place->room, item->room, 1);
     memcpy(place->cards, before, bytes);
     return done;
 }
 
-static bool place_from(struct placing *p, size_t k)
+/* Finds places for the pods k and later, and stores the moves. False: there are none, or the
+ * search is too long (then bounded is set). */
+static bool place_from(struct set_search *q, size_t k)
 {
-    if (k == p->n)
+    struct defrag_state *s = q->s;
+    if (k == q->n)
         return true;
-    for (size_t i = p->items[k]->from; i < p->s->n_places; i++) {
-        struct defrag_place *place = &p->s->places[i];
-        if (++p->visits > VISITS_MAX) {
-            p->s->bounded = true;
+    for (size_t i = q->leaving[k]->from; i < s->n_places; i++) {
+        struct defrag_place *place = &s->places[i];
+        if (++q->visits > VISITS_MAX) {
+            s->bounded = true;
             return false;
         }
-        if (place->node != p->own && try_node(p, k, place))
+        if (place->node != q->node->run.node && try_node(q, k, place))
             return true;
     }
     return false;
-}
-
-/* Finds a place for all removed items at the same time, and stores the moves. False: there is
- * none, or the search is too long (then s->bounded is set). */
-static bool place_items(struct defrag_state *s, const struct ledger_node *own,
-                        struct dry_pod *const *items, size_t n, struct defrag_move *moves)
-{
-    struct placing p = {.s = s, .own = own, .items = items, .n = n, .moves = moves};
-    bool done = place_from(&p, 0);
-    uint64_t cost = p.visits / STEP_VISITS;
-    s->steps -= cost < s->steps ? cost : s->steps;
-    return done;
 }
 
 /* -- Which pods of one node leave --
@@ -195,19 +192,6 @@ static bool place_items(struct defrag_state *s, const struct ledger_node *own,
 enum {
     SEARCH_STEPS = 4096, /* of one node and one limit */
     STEP_WORK = 512,     /* visits of a pod on a card that cost one step */
-};
-
-struct set_search {
-    struct defrag_state *s;
-    struct defrag_node *node;
-    size_t limit;
-    struct dry_pod **leaving;
-    size_t n;
-    int64_t mib;
-    unsigned steps;
-    uint64_t cost;           /* of a step: 1, more on a node with many pods */
-    bool more_may_help;      /* the limit ended a branch */
-    struct select_view view; /* scratch, as in struct placing */
 };
 
 /* The fewest items from `from` on that must leave so that the card takes its part of the
@@ -306,18 +290,18 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
     return least;
 }
 
-static bool is_better(const struct set_search *q)
-{
-    const struct defrag_state *s = q->s;
-    return !s->found || q->n < s->best.n || (q->n == s->best.n && q->mib < s->best.mib);
-}
-
 /* Stores the plan if the items that leave have places, and it is better than the best. */
 static void try_set(struct set_search *q, uint64_t chosen)
 {
     struct defrag_state *s = q->s;
+    bool is_better =
+        !s->found || q->n < s->best.n || (q->n == s->best.n && q->mib < s->best.mib);
     cleanup_free struct defrag_move *moves = xcalloc(q->n + 1, sizeof *moves);
-    if (!is_better(q) || !place_items(s, q->node->run.node, q->leaving, q->n, moves))
+    q->moves = moves;
+    q->visits = 0;
+    bool placed = is_better && place_from(q, 0);
+    s->steps -= (uint64_t)quantity_at_most(q->visits / STEP_VISITS, (int64_t)s->steps);
+    if (!placed)
         return;
     s->found = true;
     s->best.node = q->node->run.node;
@@ -369,21 +353,6 @@ static void search_sets(struct set_search *q, size_t i)
     search_sets(q, i + 1);
 }
 
-/* Searches for sets of `m` items, and stores the best plan in s. False: no larger set can
- * help. */
-static bool search_node(struct defrag_state *s, struct defrag_node *node, size_t m)
-{
-    cleanup_free struct dry_pod **leaving = xcalloc(m + 1, sizeof *leaving);
-    struct set_search q = {.s = s,
-                           .node = node,
-                           .limit = m,
-                           .leaving = leaving,
-                           .steps = SEARCH_STEPS,
-                           .cost = 1 + node->n * node->run.node->n_cards / STEP_WORK};
-    search_sets(&q, 0);
-    return q.more_may_help;
-}
-
 static bool is_movable(struct defrag_state *s, const struct ledger_pod *pod)
 {
     const struct request *r = pod->request;
@@ -403,30 +372,6 @@ static int compare_items(const void *a, const void *b)
                ?: span_cmp(x->pod->uid, y->pod->uid);
 }
 
-/* Reads the items of a node and the least number of them that must leave. */
-static void read_node(struct defrag_state *s, const struct defrag_place *place,
-                      struct defrag_node *out)
-{
-    const struct select_pod nobody = {.priority = INT64_MIN};
-    struct select_view view;
-    *out = (struct defrag_node){.room = place->room, .widest = 1};
-    dry_run_begin(&out->run, place->node, &nobody, false, s->arena);
-    for (size_t i = 0; i < out->run.n; i++) {
-        struct dry_pod *p = &out->run.pods[i];
-        if (!is_movable(s, p->pod))
-            continue;
-        p->room = s->world->pod_room(s->world->ctx, p->pod);
-        p->from = first_place(s, p->pod->request, p->room, place->node);
-        p->may_leave = p->from < s->n_places;
-        out->n += p->may_leave;
-        if (p->may_leave && p->cards > out->widest)
-            out->widest = p->cards;
-    }
-    qsort(out->run.pods, out->run.n, sizeof *out->run.pods, compare_items);
-    dry_run_view(&out->run, &nobody, &view);
-    out->least = least_of(s, out, 0);
-}
-
 /* -- The nodes, in the order of the fewest pods that must leave at least -- */
 
 enum { STEPS_MAX = 1 << 20 }; /* of all searches: about a second */
@@ -436,25 +381,6 @@ static int compare_places(const void *a, const void *b)
     const struct defrag_place *x = a, *y = b;
     return quantity_compare(x->free_mib, y->free_mib)
                ?: span_cmp(x->node->name, y->node->name);
-}
-
-static void list_places(struct defrag_state *s)
-{
-    const struct ledger *l = s->world->ledger;
-    size_t n = ledger_totals(l).nodes + 1;
-    s->places = arena_zalloc(s->arena, n * sizeof *s->places);
-    s->shapes = arena_alloc(s->arena, (DEFRAG_SHAPES + 1) * sizeof *s->shapes);
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        struct defrag_place *place = &s->places[s->n_places];
-        place->node = ledger_node_at(l, i);
-        if (!place->node)
-            continue;
-        for (uint32_t c = 0; c < place->node->n_cards; c++)
-            place->free_mib += place->node->cards[c].free_mib;
-        place->room = s->world->node_room(s->world->ctx, place->node);
-        s->n_places++;
-    }
-    qsort(s->places, s->n_places, sizeof *s->places, compare_places);
 }
 
 static bool is_candidate(const struct defrag_state *s, const struct ledger_node *node)
@@ -472,19 +398,6 @@ static int compare_candidates(const void *a, const void *b)
                ?: span_cmp(x->run.node->name, y->run.node->name);
 }
 
-static size_t list_candidates(struct defrag_state *s, struct defrag_node *candidates)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_places; i++) {
-        if (!is_candidate(s, s->places[i].node))
-            continue;
-        read_node(s, &s->places[i], &candidates[n]);
-        n += candidates[n].least != SIZE_MAX;
-    }
-    qsort(candidates, n, sizeof *candidates, compare_candidates);
-    return n;
-}
-
 /* Searches all candidates for plans of up to m moves. False: no larger m can help. */
 static bool search_all(struct defrag_state *s, struct defrag_node *candidates, size_t n,
                        size_t m)
@@ -495,10 +408,18 @@ static bool search_all(struct defrag_state *s, struct defrag_node *candidates, s
             continue;
         if (candidates[i].least > m)
             return true; /* as do all later ones, which are in this order */
-        if (search_node(s, &candidates[i], m))
-            more = true;
-        else
-            candidates[i].least = SIZE_MAX;
+        cleanup_free struct dry_pod **leaving = xcalloc(m + 1, sizeof *leaving);
+        struct defrag_node *node = &candidates[i];
+        struct set_search q = {.s = s,
+                               .node = node,
+                               .limit = m,
+                               .leaving = leaving,
+                               .steps = SEARCH_STEPS,
+                               .cost = 1 + node->n * node->run.node->n_cards / STEP_WORK};
+        search_sets(&q, 0);
+        more |= q.more_may_help;
+        if (!q.more_may_help) /* no larger set can help */
+            node->least = SIZE_MAX;
     }
     return more;
 }
@@ -508,10 +429,50 @@ bool defrag_find(const struct defrag_world *world, const struct defrag_target *t
 {
     struct defrag_state s = {
         .world = world, .target = target, .arena = a, .steps = STEPS_MAX};
-    list_places(&s);
+    const struct ledger *l = world->ledger;
+    s.places = arena_zalloc(a, (ledger_totals(l).nodes + 1) * sizeof *s.places);
+    s.shapes = arena_alloc(a, (DEFRAG_SHAPES + 1) * sizeof *s.shapes);
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
+        struct defrag_place *place = &s.places[s.n_places];
+        place->node = ledger_node_at(l, i);
+        if (!place->node)
+            continue;
+        for (uint32_t c = 0; c < place->node->n_cards; c++)
+            place->free_mib += place->node->cards[c].free_mib;
+        place->room = world->node_room(world->ctx, place->node);
+        s.n_places++;
+    }
+    qsort(s.places, s.n_places, sizeof *s.places, compare_places);
     cleanup_free struct defrag_node *candidates =
         xcalloc(s.n_places + 1, sizeof *candidates);
-    size_t n = list_candidates(&s, candidates), m = n ? candidates[0].least : 0;
+    size_t n = 0;
+    for (size_t i = 0; i < s.n_places; i++) {
+        const struct defrag_place *place = &s.places[i];
+        const struct select_pod nobody = {.priority = INT64_MIN};
+        struct defrag_node *node = &candidates[n];
+        struct select_view view;
+        if (!is_candidate(&s, place->node))
+            continue;
+        *node = (struct defrag_node){.room = place->room, .widest = 1};
+        dry_run_begin(&node->run, place->node, &nobody, false, a);
+        for (size_t k = 0; k < node->run.n; k++) {
+            struct dry_pod *p = &node->run.pods[k];
+            if (!is_movable(&s, p->pod))
+                continue;
+            p->room = world->pod_room(world->ctx, p->pod);
+            p->from = first_place(&s, p->pod->request, p->room, place->node);
+            p->may_leave = p->from < s.n_places;
+            node->n += p->may_leave;
+            if (p->may_leave && p->cards > node->widest)
+                node->widest = p->cards;
+        }
+        qsort(node->run.pods, node->run.n, sizeof *node->run.pods, compare_items);
+        dry_run_view(&node->run, &nobody, &view);
+        node->least = least_of(&s, node, 0);
+        n += node->least != SIZE_MAX;
+    }
+    qsort(candidates, n, sizeof *candidates, compare_candidates);
+    size_t m = n ? candidates[0].least : 0;
     while (!s.found && s.steps && search_all(&s, candidates, n, m))
         m++;
     if (s.steps == 0)

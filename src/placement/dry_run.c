@@ -2,25 +2,6 @@
 /* A node without some of its pods. */
 #include "placement/dry_run.h"
 
-static void add_pod(struct dry_run *run, const struct ledger_pod *pod, bool held,
-                    struct arena *a)
-{
-    const struct ledger_node *node = run->node;
-    struct dry_pod *p = &run->pods[run->n++];
-    uint64_t whole = held ? ledger_pod_holds(node, pod, NULL) : 0;
-    *p = (struct dry_pod){.pod = pod};
-    p->mib = arena_alloc(a, node->n_cards * sizeof *p->mib);
-    p->core = arena_alloc(a, node->n_cards * sizeof *p->core);
-    for (uint32_t c = 0; c < node->n_cards; c++) {
-        const struct card *card = &node->cards[c];
-        p->mib[c] = whole >> c & 1 ? card->total_mib : ledger_pod_mib(pod, card);
-        p->core[c] = (uint16_t)ledger_pod_core(pod, card);
-        p->cards += p->mib[c] >= 0;
-        run->empty[c].slots_left += p->mib[c] >= 0 ? (int32_t)pod->request->slots : 0;
-        p->all_mib += p->mib[c] > 0 ? p->mib[c] : 0;
-    }
-}
-
 void dry_run_begin(struct dry_run *run, const struct ledger_node *node,
                    const struct select_pod *pod, bool held, struct arena *a)
 {
@@ -42,8 +23,22 @@ void dry_run_begin(struct dry_run *run, const struct ledger_node *node,
             card->state = CARD_AVAILABLE;
         card->free_mib = card_left_mib(card);
     }
-    for (const struct ledger_pod *p = node->pods; p; p = p->next)
-        add_pod(run, p, held, a);
+    for (const struct ledger_pod *there = node->pods; there; there = there->next) {
+        struct dry_pod *p = &run->pods[run->n++];
+        uint64_t whole = held ? ledger_pod_holds(node, there, NULL) : 0;
+        *p = (struct dry_pod){.pod = there};
+        p->mib = arena_alloc(a, node->n_cards * sizeof *p->mib);
+        p->core = arena_alloc(a, node->n_cards * sizeof *p->core);
+        for (uint32_t c = 0; c < node->n_cards; c++) {
+            const struct card *card = &node->cards[c];
+            p->mib[c] = whole >> c & 1 ? card->total_mib : ledger_pod_mib(there, card);
+            p->core[c] = (uint16_t)ledger_pod_core(there, card);
+            p->cards += p->mib[c] >= 0;
+            run->empty[c].slots_left +=
+                p->mib[c] >= 0 ? (int32_t)there->request->slots : 0;
+            p->all_mib += p->mib[c] > 0 ? p->mib[c] : 0;
+        }
+    }
 }
 
 /* Adds the pods that are not removed to the empty cards; `staying`: those alone that do not

@@ -71,43 +71,6 @@ static void insert(int64_t *values, uint32_t *n, int64_t x)
     (*n)++;
 }
 
-static void find_levels_and_sizes(struct frag *f, const struct requests *mix)
-{
-    f->n_levels = f->n_sizes = f->n_several = 0;
-    insert(f->levels, &f->n_levels, 0);
-    for (size_t i = 0; i < mix->n_shapes; i++) {
-        const struct request_shape *s = &mix->shapes[i];
-        insert(f->levels, &f->n_levels, s->cpu_milli);
-        int64_t least =
-            s->request->mib_per_card; /* of a percentage: on the smallest kind */
-        for (uint32_t k = 0; s->request->percent && k < MIX_KINDS; k++)
-            if (s->amounts[k] > 0 && (!least || s->amounts[k] < least))
-                least = s->amounts[k];
-        if (s->request->kind == REQUEST_MEMORY && s->request->cards == 1)
-            insert(f->sizes, &f->n_sizes, least);
-    }
-}
-
-/* Divides the sizes into ranges of equal width, and finds the largest number of sizes in one
- * range, which is one or two as a rule. If one size is far beyond the others, all others are in
- * the first range, and each search is a binary search among all sizes. */
-static void divide_sizes(struct frag *f)
-{
-    uint32_t n = f->n_sizes, i = 0, before[FRAG_RANGES];
-    f->shift = f->widest = 0;
-    while (n && f->sizes[n - 1] >> f->shift >= FRAG_RANGES)
-        f->shift++;
-    for (int64_t range = 0; range < FRAG_RANGES; range++) {
-        before[range] = i;
-        while (i < n && f->sizes[i] >> f->shift <= range)
-            i++;
-        f->widest = i - before[range] > f->widest ? i - before[range] : f->widest;
-    }
-    for (uint32_t range = 0; range < FRAG_RANGES; range++)
-        f->before[range] =
-            (uint8_t)(before[range] < n - f->widest ? before[range] : n - f->widest);
-}
-
 /* count_up_to of the sizes. */
 static inline uint32_t count_sizes(const struct frag *f, int64_t mib)
 {
@@ -125,32 +88,9 @@ static bool is_one_class(const struct requests *mix, uint8_t a, uint8_t b)
     return i == mix->n_shapes;
 }
 
-/* `firsts`: a kind of each class. Kinds without cards may be of any class. */
-static void find_classes(struct frag *f, const struct requests *mix,
-                         uint8_t firsts[MIX_KINDS])
-{
-    f->n_classes = 0;
-    memset(f->class_of, 0, sizeof f->class_of);
-    for (uint8_t kind = 0; kind < MIX_KINDS; kind++) {
-        uint8_t at = 0;
-        if (kind > 0 && !mix->kinds[kind].kind)
-            continue;
-        while (at < f->n_classes && !is_one_class(mix, firsts[at], kind))
-            at++;
-        firsts[at] = at == f->n_classes ? kind : firsts[at];
-        f->n_classes += at == f->n_classes;
-        f->class_of[kind] = at;
-    }
-}
-
 static int64_t *tails_of(const struct frag *f, uint32_t class, uint32_t level)
 {
     return f->tails + ((size_t) class * f->n_levels + level) * (f->n_sizes + 2);
-}
-
-static int64_t *whole_of(const struct frag *f, uint32_t class, uint32_t level)
-{
-    return tails_of(f, class, level) + f->n_sizes + 1;
 }
 
 /* Stores the weight at the shape's own level and size; sum_weights adds them up. */
@@ -174,26 +114,22 @@ static void add_shape(struct frag *f, const struct request_shape *s, int64_t wei
         else if (memory)
             tails_of(f, class, level)[count_sizes(f, amount) - 1] += weight;
         else
-            *whole_of(f, class, level) += weight;
-    }
-}
-
-static void sum_class(struct frag *f, uint32_t class)
-{
-    for (uint32_t level = 0; level < f->n_levels; level++) {
-        int64_t *tails = tails_of(f, class, level);
-        for (uint32_t i = f->n_sizes; i-- > 0;)
-            tails[i] += tails[i + 1];
-        for (uint32_t i = 0; level > 0 && i < f->n_sizes + 2; i++)
-            tails[i] += tails_of(f, class, level - 1)[i];
+            tails_of(f, class, level)[f->n_sizes + 1] += weight;
     }
 }
 
 static void sum_weights(struct frag *f)
 {
     int64_t above = 0;
-    for (uint32_t class = 0; class < f->n_classes; class ++)
-        sum_class(f, class);
+    for (uint32_t class = 0; class < f->n_classes; class ++) {
+        for (uint32_t level = 0; level < f->n_levels; level++) {
+            int64_t *tails = tails_of(f, class, level);
+            for (uint32_t i = f->n_sizes; i-- > 0;)
+                tails[i] += tails[i + 1];
+            for (uint32_t i = 0; level > 0 && i < f->n_sizes + 2; i++)
+                tails[i] += tails_of(f, class, level - 1)[i];
+        }
+    }
     for (uint32_t level = f->n_levels; level-- > 0;) {
         int64_t own = f->starved[level];
         f->starved[level] = above;
@@ -222,11 +158,49 @@ void frag_prepare(struct frag *f, const struct requests *mix, bool by_scarcity)
 {
     uint8_t firsts[MIX_KINDS];
     int64_t total = 0, free_mib[MIX_KINDS] = {0};
-    find_classes(f, mix, firsts);
+    /* Kinds without cards may be of any class. `firsts`: a kind of each class. */
+    f->n_classes = 0;
+    memset(f->class_of, 0, sizeof f->class_of);
+    for (uint8_t kind = 0; kind < MIX_KINDS; kind++) {
+        uint8_t class = 0;
+        if (kind > 0 && !mix->kinds[kind].kind)
+            continue;
+        while (class < f->n_classes && !is_one_class(mix, firsts[class], kind))
+            class ++;
+        firsts[class] = class == f->n_classes ? kind : firsts[class];
+        f->n_classes += class == f->n_classes;
+        f->class_of[kind] = class;
+    }
     for (uint32_t kind = 0; kind < MIX_KINDS; kind++)
         free_mib[f->class_of[kind]] += mix->kinds[kind].free_mib;
-    find_levels_and_sizes(f, mix);
-    divide_sizes(f);
+    f->n_levels = f->n_sizes = f->n_several = 0;
+    insert(f->levels, &f->n_levels, 0);
+    for (size_t i = 0; i < mix->n_shapes; i++) {
+        const struct request_shape *s = &mix->shapes[i];
+        insert(f->levels, &f->n_levels, s->cpu_milli);
+        int64_t least =
+            s->request->mib_per_card; /* of a percentage: on the smallest kind */
+        for (uint32_t k = 0; s->request->percent && k < MIX_KINDS; k++)
+            if (s->amounts[k] > 0 && (!least || s->amounts[k] < least))
+                least = s->amounts[k];
+        if (s->request->kind == REQUEST_MEMORY && s->request->cards == 1)
+            insert(f->sizes, &f->n_sizes, least);
+    }
+    /* The sizes are divided into ranges of equal width. `widest` is the largest number of sizes
+     * in one range, one or two as a rule. If one size is far beyond the others, all others are in
+     * the first range, and each search is a binary search among all sizes. */
+    uint32_t n_sizes = f->n_sizes, at = 0, before[FRAG_RANGES];
+    f->shift = f->widest = 0;
+    while (n_sizes && f->sizes[n_sizes - 1] >> f->shift >= FRAG_RANGES)
+        f->shift++;
+    for (int64_t range = 0; range < FRAG_RANGES; range++) {
+        before[range] = at;
+        while (at < n_sizes && f->sizes[at] >> f->shift <= range)
+            at++;
+        f->widest = at - before[range] > f->widest ? at - before[range] : f->widest;
+    }
+    for (uint32_t range = 0; range < FRAG_RANGES; range++)
+        f->before[range] = (uint8_t)quantity_at_most(before[range], n_sizes - f->widest);
     size_t n = (size_t)f->n_classes * f->n_levels * (f->n_sizes + 2);
     MEM_GROW(f->tails, f->tails_cap, n);
     memset(f->tails, 0, n * sizeof *f->tails);

@@ -43,37 +43,26 @@ struct search {
     bool backward;
 };
 
-/* Only the pod asked about is bound to the offered nodes, if there are others. */
-static bool is_asked(const struct search *s, const struct gang_plan_member *m)
-{
-    return !m->pod && s->plan->n_others;
-}
-
-static struct shape *shape_find(const struct search *s, const struct gang_plan_member *m)
-{
-    for (size_t i = 0; i < s->n_shapes; i++) {
-        struct shape *shape = &s->shapes[i];
-        if (shape->asked == is_asked(s, m) &&
-            resources_equal(&shape->requests, &m->requests) &&
-            request_equal(shape->request, m->request))
-            return shape;
-    }
-    return NULL;
-}
-
 /* False: too many members or shapes. */
 static bool group_shapes(struct search *s, struct gang_plan_member *members, size_t n)
 {
     s->n_shapes = 0;
     for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
-        struct shape *shape = shape_find(s, &members[i]);
-        if (!shape && s->n_shapes == GANG_PLAN_SHAPES + (size_t)is_asked(s, &members[i]))
+        const struct gang_plan_member *m = &members[i];
+        /* Only the pod asked about is bound to the offered nodes, if there are others. */
+        const bool asked = !m->pod && s->plan->n_others;
+        struct shape *shape = s->shapes, *end = s->shapes + s->n_shapes;
+        while (shape < end && (shape->asked != asked ||
+                               !resources_equal(&shape->requests, &m->requests) ||
+                               !request_equal(shape->request, m->request)))
+            shape++;
+        if (shape == end && s->n_shapes >= GANG_PLAN_SHAPES + (size_t)asked)
             return false;
-        if (!shape) {
-            shape = &s->shapes[s->n_shapes++];
-            shape->request = members[i].request;
-            shape->requests = members[i].requests;
-            shape->asked = is_asked(s, &members[i]);
+        if (shape == end) {
+            s->n_shapes++;
+            shape->request = m->request;
+            shape->requests = m->requests;
+            shape->asked = asked;
             shape->n = shape->alone = 0;
             shape->on_node = arena_zalloc(s->a, s->plan->n_nodes + 1);
         }
@@ -175,23 +164,6 @@ static size_t place_shape(const struct search *s, struct shape *shape)
     return done;
 }
 
-static size_t place_all(struct search *s, struct gang_plan_member *members, size_t n)
-{
-    size_t placed = 0;
-    memset(s->seen, 0, s->plan->n_nodes * sizeof *s->seen);
-    for (size_t i = 0; i < n; i++) {
-        members[i].node = NULL;
-        members[i].cards = 0;
-        members[i].lacks_space = false;
-        members[i].placed = request_fits_anywhere(members[i].request);
-    }
-    for (size_t i = 0; i < s->n_shapes; i++)
-        placed += request_fits_anywhere(s->shapes[i].request)
-                      ? s->shapes[i].n
-                      : place_shape(s, &s->shapes[i]);
-    return placed;
-}
-
 /* Whole cards before parts of cards, then the larger amount. */
 static int compare_size(const void *a, const void *b)
 {
@@ -208,13 +180,6 @@ static int compare_alone(const void *a, const void *b)
 {
     const struct shape *x = a, *y = b;
     return quantity_compare((int64_t)x->alone, (int64_t)y->alone) ?: compare_size(a, b);
-}
-
-static void count_alone(struct search *s)
-{
-    for (size_t k = 0; k < s->n_shapes; k++)
-        for (size_t i = 0; i < s->plan->n_nodes; i++)
-            s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
 }
 
 /* One node for all members, with the cards of one set. False: no node has room for all. */
@@ -279,13 +244,25 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
     if (place_together(&s, members, n))
         return n;
     for (int i = 0; i < 4 && most < n; i++) {
-        if (i == 2)
-            count_alone(&s);
+        for (size_t k = 0; k < s.n_shapes && i == 2; k++)
+            for (size_t at = 0; at < plan->n_nodes; at++)
+                s.shapes[k].alone += fits_alone(&s, at, &s.shapes[k]);
         if (i == 0 || i == 2)
             qsort(s.shapes, s.n_shapes, sizeof *s.shapes,
                   i == 0 ? compare_size : compare_alone);
         s.backward = i & 1;
-        size_t placed = place_all(&s, members, n);
+        size_t placed = 0;
+        memset(s.seen, 0, plan->n_nodes * sizeof *s.seen);
+        for (struct gang_plan_member *m = members; m < members + n; m++) {
+            m->node = NULL;
+            m->cards = 0;
+            m->lacks_space = false;
+            m->placed = request_fits_anywhere(m->request);
+        }
+        for (size_t k = 0; k < s.n_shapes; k++)
+            placed += request_fits_anywhere(s.shapes[k].request)
+                          ? s.shapes[k].n
+                          : place_shape(&s, &s.shapes[k]);
         if (placed <= most)
             continue;
         most = placed;
@@ -306,13 +283,14 @@ static int compare_arrival(const void *a, const void *b)
 
 /* The members without a place are listed in the order of their arrival. That does not depend on
  * the asker, or on the order in which the pods were seen. `plan` gets what the members say of
- * it. */
-static void list_members(const struct ledger *l, const struct gang_asker *asker,
+ * it. Returns whether the asker has schedulingGates: no place is planned for it. */
+static bool list_members(const struct ledger *l, const struct gang_asker *asker,
                          struct arena *a, struct gang_verdict *v, struct gang_plan *plan)
 {
     const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
     int64_t *priority = &plan->pod.priority;
     uint32_t minimum = asker->minimum;
+    bool gated = false;
     *v = (struct gang_verdict){.total = 1};
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
     v->members[v->n_members++] =
@@ -328,8 +306,8 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             minimum = m->minimum;
         if (span_eq(pod->uid, asker->pod.uid)) {
             v->members[0].created_s = pod->created_s;
-            v->asker_gated = pod->gated;
-            v->gated += pod->gated;
+            gated = pod->gated;
+            v->gated += gated;
             continue;
         }
         const struct ledger_reservation *has =
@@ -366,27 +344,7 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     bool all = !minimum || (v->absent && (!asker->waits || MUTANT(gang_of_those_there)));
     v->needed = all ? v->total : minimum;
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
-}
-
-/* Adds the other nodes that may take a member: kube-scheduler offers to each pod those that its
- * own terms leave, and in a large cluster only some of these. */
-static void add_all_nodes(const struct ledger *l, struct gang_plan *plan, struct arena *a)
-{
-    uint32_t slots = ledger_node_slots(l);
-    const struct ledger_node **all =
-        arena_alloc(a, (plan->n_nodes + slots + 1) * sizeof *all);
-    uint8_t *offered = arena_zalloc(a, slots + 1);
-    for (size_t i = 0; i < plan->n_nodes; i++) {
-        all[i] = plan->nodes[i];
-        offered[all[i]->id] = 1;
-    }
-    plan->nodes = all;
-    for (uint32_t i = 0; i < slots; i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && !offered[i] && node->state == NODE_USABLE && !node->cordoned)
-            all[plan->n_nodes + plan->n_others++] = node;
-    }
-    plan->n_nodes += plan->n_others;
+    return gated;
 }
 
 /* The index of the pod asked about. */
@@ -414,12 +372,28 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
 {
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
-    list_members(l, asker, a, v, &plan);
-    if (v->too_large || v->asker_gated || v->needed > v->total - v->gated)
+    bool gated = list_members(l, asker, a, v, &plan);
+    if (v->too_large || gated || v->needed > v->total - v->gated)
         return;
     find_places(&plan, a, v);
     if (!v->fits && !v->too_large && n_nodes) {
-        add_all_nodes(l, &plan, a);
+        /* With the other nodes that may take a member: kube-scheduler offers to each pod those
+         * that its own terms leave, and in a large cluster only some of these. */
+        uint32_t slots = ledger_node_slots(l);
+        const struct ledger_node **all =
+            arena_alloc(a, (plan.n_nodes + slots + 1) * sizeof *all);
+        uint8_t *offered = arena_zalloc(a, slots + 1);
+        for (size_t i = 0; i < plan.n_nodes; i++) {
+            all[i] = plan.nodes[i];
+            offered[all[i]->id] = 1;
+        }
+        plan.nodes = all;
+        for (uint32_t i = 0; i < slots; i++) {
+            const struct ledger_node *node = ledger_node_at(l, i);
+            if (node && !offered[i] && node->state == NODE_USABLE && !node->cordoned)
+                all[plan.n_nodes + plan.n_others++] = node;
+        }
+        plan.n_nodes += plan.n_others;
         find_places(&plan, a, v);
     }
     if (v->too_large)

@@ -24,7 +24,6 @@ struct preempt_state {
     const struct request *request;
     struct arena *arena;
     uint64_t held; /* bit c: the podList shows card c as allocated by nvidia.com/... */
-    uint64_t nominated_claims; /* cards that nominated pods get through nvidia.com/gpu */
 };
 
 /* Some pods of one card, and what removing them costs: their number, and the memory that
@@ -59,56 +58,26 @@ static bool is_of_the_node(const struct dry_run *run, const struct scv_held *hel
     return false;
 }
 
-/* A pod has the cards whole that the podList shows for it, a shared one as each of its pods.
- * They are not free before it leaves. Cards of pods that the ledger does not know stay held,
- * unless such a pod leaves (`unknown`). */
-static void read_held_cards(struct preempt_state *state, bool unknown)
-{
-    struct dry_run *run = &state->run;
-    struct ledger_node_info info = ledger_node_info(run->node);
-    uint64_t of_others = 0;
-    for (size_t i = 0; i < run->n; i++) {
-        struct dry_pod *p = &run->pods[i];
-        int64_t devices, asked = ledger_pod_devices(run->node, p->pod);
-        ledger_pod_holds(run->node, p->pod, &devices);
-        p->claims = asked > devices ? asked - devices : 0;
-    }
-    for (size_t i = 0; i < info.n_held; i++)
-        if (!is_of_the_node(run, &info.held[i]))
-            of_others |= ledger_held_cards(run->node, &info.held[i]);
-    state->held = info.held_cards;
-    for (uint32_t c = 0; c < run->node->n_cards; c++)
-        if (run->empty[c].state == CARD_HELD && (unknown || !(of_others >> c & 1)))
-            run->empty[c].state = CARD_AVAILABLE;
-}
-
-/* How many of the cards that suit the request other pods certainly get through nvidia.com/gpu.
- * Nominated pods come first and count in full, as in filter. Pods that stay and that the podList
- * does not show get cards that are not allocated; cards that do not fit the request count
- * first. */
-static uint64_t claimed_cards(const struct preempt_state *state,
-                              const struct select_view *view)
-{
-    const struct dry_run *run = &state->run;
-    int64_t claims = 0;
-    if (state->request->kind != REQUEST_DEVICES)
-        return view->claimed;
-    for (size_t i = 0; i < run->n; i++)
-        claims += run->pods[i].removed ? 0 : run->pods[i].claims;
-    uint64_t taken = state->held | select_mask(view, state->request);
-    for (uint32_t c = 0; c < run->node->n_cards; c++)
-        claims -= !(taken >> c & 1) && view->cards[c].state != CARD_UNHEALTHY;
-    return state->nominated_claims + (claims > 0 ? (uint64_t)claims : 0);
-}
-
 /* Does the request fit when the removed pods have left? `chosen`: the cards that it gets, or
  * NULL. */
 static bool fits_now(struct preempt_state *state, uint64_t *chosen)
 {
+    struct dry_run *run = &state->run;
     struct select_view view;
-    dry_run_view(&state->run, &state->preemptor->pod, &view);
-    state->nominated_claims = view.claimed;
-    view.claimed = claimed_cards(state, &view);
+    dry_run_view(run, &state->preemptor->pod, &view);
+    /* Of the cards that suit the request, other pods certainly get some through nvidia.com/gpu.
+     * Nominated pods come first and count in full, as in filter. Pods that stay and that the
+     * podList does not show get cards that are not allocated; cards that do not fit the request
+     * count first. */
+    if (state->request->kind == REQUEST_DEVICES) {
+        int64_t claims = 0;
+        for (size_t i = 0; i < run->n; i++)
+            claims += run->pods[i].removed ? 0 : run->pods[i].claims;
+        uint64_t taken = state->held | select_mask(&view, state->request);
+        for (uint32_t c = 0; c < run->node->n_cards; c++)
+            claims -= !(taken >> c & 1) && view.cards[c].state != CARD_UNHEALTHY;
+        view.claimed += claims > 0 ? (uint64_t)claims : 0;
+    }
     return select_cards(&view, state->request, SELECT_ALL_CARDS, chosen) == FIT_YES;
 }
 
@@ -162,29 +131,6 @@ static void search_from(struct search *s, size_t from, size_t n, int64_t here,
     }
 }
 
-static bool search_all(struct preempt_state *state, struct search *s,
-                       struct preempt_choice *choice)
-{
-    s->first_mib = arena_zalloc(state->arena, (s->n + 1) * sizeof *s->first_mib);
-    s->least_mib = INT64_MAX;
-    for (size_t i = 0; i < s->n; i++) {
-        s->first_mib[i + 1] = s->first_mib[i] + s->items[i]->mib[s->card];
-        s->least_mib = quantity_at_most(s->items[i]->all_mib, s->least_mib);
-    }
-    /* So many of the largest items cover what is missing. */
-    while (s->first_mib[s->want] < s->missing_mib)
-        if (s->want++ == s->n)
-            return false;
-    s->taken = arena_alloc(state->arena, s->want * sizeof *s->taken);
-    s->best = arena_alloc(state->arena, s->want * sizeof *s->best);
-    s->best_mib = -1;
-    search_from(s, 0, 0, 0, 0);
-    for (size_t i = 0; i < s->want; i++)
-        choice->pods[choice->n++] = s->items[s->best[i]];
-    choice->beyond_mib += s->best_mib;
-    return true;
-}
-
 static int compare_items(const void *a, const void *b, void *card)
 {
     const struct dry_pod *x = *(struct dry_pod *const *)a,
@@ -236,7 +182,24 @@ static bool select_for_card(struct preempt_state *state, uint32_t c, int64_t lim
     }
     qsort_r(items, s.n, sizeof *items, compare_items, &c);
     choice->beyond_mib -= s.missing_mib;
-    return search_all(state, &s, choice);
+    s.first_mib = arena_zalloc(state->arena, (s.n + 1) * sizeof *s.first_mib);
+    s.least_mib = INT64_MAX;
+    for (size_t i = 0; i < s.n; i++) {
+        s.first_mib[i + 1] = s.first_mib[i] + s.items[i]->mib[s.card];
+        s.least_mib = quantity_at_most(s.items[i]->all_mib, s.least_mib);
+    }
+    /* So many of the largest items cover what is missing. */
+    while (s.first_mib[s.want] < s.missing_mib)
+        if (s.want++ == s.n)
+            return false;
+    s.taken = arena_alloc(state->arena, s.want * sizeof *s.taken);
+    s.best = arena_alloc(state->arena, s.want * sizeof *s.best);
+    s.best_mib = -1;
+    search_from(&s, 0, 0, 0, 0);
+    for (size_t i = 0; i < s.want; i++)
+        choice->pods[choice->n++] = s.items[s.best[i]];
+    choice->beyond_mib += s.best_mib;
+    return true;
 }
 
 /* -- The victims of a node -- */
@@ -280,8 +243,28 @@ static void init_state(struct preempt_state *state, const struct preemptor *pree
             pod->priority < me->priority + MUTANT(eviction_of_equal_priority) &&
             is_bound(pod) && !span_eq(pod->uid, me->uid);
     }
-    if (devices)
-        read_held_cards(state, n_known < n_leaving);
+    if (!devices)
+        return;
+    /* A pod has the cards whole that the podList shows for it, a shared one as each of its pods.
+     * They are not free before it leaves. Cards of pods that the ledger does not know stay held,
+     * unless such a pod leaves. */
+    struct dry_run *run = &state->run;
+    struct ledger_node_info info = ledger_node_info(node);
+    uint64_t of_others = 0;
+    for (size_t i = 0; i < run->n; i++) {
+        struct dry_pod *p = &run->pods[i];
+        int64_t has, asked = ledger_pod_devices(node, p->pod);
+        ledger_pod_holds(node, p->pod, &has);
+        p->claims = asked > has ? asked - has : 0;
+    }
+    for (size_t i = 0; i < info.n_held; i++)
+        if (!is_of_the_node(run, &info.held[i]))
+            of_others |= ledger_held_cards(node, &info.held[i]);
+    state->held = info.held_cards;
+    for (uint32_t c = 0; c < node->n_cards; c++)
+        if (run->empty[c].state == CARD_HELD &&
+            (n_known < n_leaving || !(of_others >> c & 1)))
+            run->empty[c].state = CARD_AVAILABLE;
 }
 
 static void set_victim(struct dry_pod *p, bool victim)
@@ -384,59 +367,6 @@ static int compare_pods(const void *a, const void *b)
                ?: span_cmp(y->pod->uid, x->pod->uid);
 }
 
-/* Restores the victims that are not needed, the most important first: the pods are in that
- * order. */
-static void restore_unneeded(struct preempt_state *state)
-{
-    for (size_t i = 0; i < state->run.n; i++) {
-        struct dry_pod *p = &state->run.pods[i];
-        if (!p->victim)
-            continue;
-        set_victim(p, false);
-        if (!fits_now(state, NULL))
-            set_victim(p, true);
-    }
-}
-
-/* The memory that the victims free beyond what was missing on the cards that the request
- * gets. Of the cards that fit, those with the most missing count: that gives the least. */
-static int64_t freed_beyond(const struct preempt_state *state, const int64_t *missing)
-{
-    struct select_view view;
-    int64_t mib = 0;
-    for (size_t i = 0; i < state->run.n; i++)
-        mib += state->run.pods[i].victim ? state->run.pods[i].all_mib : 0;
-    select_view_cards(&view, state->run.node, state->run.after, 0);
-    uint64_t fit = select_mask(&view, state->request);
-    for (uint32_t k = 0; fit && k < state->request->cards; k++) {
-        int best = __builtin_ctzll(fit);
-        for (uint64_t left = fit; left; left &= left - 1)
-            if (missing[__builtin_ctzll(left)] > missing[best])
-                best = __builtin_ctzll(left);
-        fit &= ~(UINT64_C(1) << best);
-        mib -= missing[best];
-    }
-    return mib;
-}
-
-static void find_missing(struct preempt_state *state, int64_t *missing)
-{
-    const struct dry_run *run = &state->run;
-    remove_up_to(state, INT64_MIN);
-    fits_now(state, NULL); /* for run->cards */
-    for (uint32_t c = 0; c < run->node->n_cards; c++) {
-        const struct card *card = &run->cards[c];
-        int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
-                       (card->free_mib - run->after[c].free_mib);
-        missing[c] =
-            state->request->kind == REQUEST_MEMORY
-                ? request_mib(state->request, card->total_mib, card->kind->kept_mib) -
-                      left
-                : card->promised_mib;
-        missing[c] = missing[c] < 0 ? 0 : missing[c];
-    }
-}
-
 /* Tries every set of eligible pods up to the limit and takes the best one. False: that is too
  * much work, because every set costs a dry run of the whole node. */
 static bool try_all(struct preempt_state *state, int64_t limit)
@@ -456,7 +386,20 @@ static bool try_all(struct preempt_state *state, int64_t limit)
     }
     if (state->run.n * state->run.node->n_cards > (size_t)TRY_ALL_WORK >> n)
         return false;
-    find_missing(state, missing);
+    const struct dry_run *run = &state->run;
+    remove_up_to(state, INT64_MIN);
+    fits_now(state, NULL); /* for run->cards */
+    for (uint32_t c = 0; c < run->node->n_cards; c++) {
+        const struct card *card = &run->cards[c];
+        int64_t left = card->total_mib - card->withheld_mib - card->promised_mib -
+                       (card->free_mib - run->after[c].free_mib);
+        missing[c] =
+            state->request->kind == REQUEST_MEMORY
+                ? request_mib(state->request, card->total_mib, card->kind->kept_mib) -
+                      left
+                : card->promised_mib;
+        missing[c] = missing[c] < 0 ? 0 : missing[c];
+    }
     for (unsigned set = 1; set < 1U << n; set++) {
         int count = __builtin_popcount(set);
         if (count > best_n)
@@ -465,7 +408,23 @@ static bool try_all(struct preempt_state *state, int64_t limit)
             set_victim(pods[k], set >> k & 1);
         if (!fits_now(state, NULL))
             continue;
-        int64_t mib = freed_beyond(state, missing);
+        /* The memory that the victims free beyond what was missing on the cards that the
+         * request gets. Of the cards that fit, those with the most missing count: that gives
+         * the least. */
+        struct select_view view;
+        int64_t mib = 0;
+        for (size_t i = 0; i < state->run.n; i++)
+            mib += state->run.pods[i].victim ? state->run.pods[i].all_mib : 0;
+        select_view_cards(&view, state->run.node, state->run.after, 0);
+        uint64_t fit = select_mask(&view, state->request);
+        for (uint32_t k = 0; fit && k < state->request->cards; k++) {
+            int most = __builtin_ctzll(fit);
+            for (uint64_t left = fit; left; left &= left - 1)
+                if (missing[__builtin_ctzll(left)] > missing[most])
+                    most = __builtin_ctzll(left);
+            fit &= ~(UINT64_C(1) << most);
+            mib -= missing[most];
+        }
         if (count == best_n && mib >= best_mib)
             continue;
         best = set;
@@ -488,21 +447,6 @@ static bool is_simple(const struct preempt_state *state)
         simple &= !p->claims && (!p->may_leave || p->cards <= 1);
     }
     return simple;
-}
-
-static void choose(struct preempt_state *state, int64_t limit)
-{
-    bool simple = is_simple(state);
-    if (!simple && try_all(state, limit))
-        return;
-    bool done = !state->request->compute_percent &&
-                (!state->request->min_link ? choose_by_cards(state, limit, UINT64_MAX)
-                                           : state->request->kind == REQUEST_CARDS &&
-                                                 choose_by_sets(state, limit));
-    if (!done)
-        remove_up_to(state, limit);
-    if (!done || !simple)
-        restore_unneeded(state);
 }
 
 bool preempt_could_help(const struct preemptor *preemptor, const struct ledger_node *node,
@@ -534,7 +478,26 @@ bool preempt_select(const struct preemptor *preemptor, const struct ledger_node 
     if (!find_limit(&state, &limit))
         return false;
     qsort(state.run.pods, state.run.n, sizeof *state.run.pods, compare_pods);
-    choose(&state, limit);
+    bool simple = is_simple(&state);
+    if (simple || !try_all(&state, limit)) {
+        const struct request *r = state.request;
+        bool done =
+            !r->compute_percent &&
+            (!r->min_link ? choose_by_cards(&state, limit, UINT64_MAX)
+                          : r->kind == REQUEST_CARDS && choose_by_sets(&state, limit));
+        if (!done)
+            remove_up_to(&state, limit);
+        /* Restores the victims that are not needed, the most important first: the pods are in
+         * that order. */
+        for (size_t i = 0; i < state.run.n && (!done || !simple); i++) {
+            struct dry_pod *p = &state.run.pods[i];
+            if (!p->victim)
+                continue;
+            set_victim(p, false);
+            if (!fits_now(&state, NULL))
+                set_victim(p, true);
+        }
+    }
     victims->pods = arena_alloc(a, state.run.n * sizeof(struct ledger_pod *));
     for (size_t i = 0; i < state.run.n; i++)
         if (state.run.pods[i].victim)

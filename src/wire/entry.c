@@ -27,37 +27,30 @@ struct running {
     sigset_t signals;
 };
 
-static int serve(const struct running *r, struct err *err)
-{
-    const struct entry *e = r->e;
-    int number;
-    void *started = e->start(r->config, err);
-    if (!started)
-        return -1;
-    sigwait(&r->signals, &number);
-    int rc = e->verdict ? e->verdict(started, err) : 0;
-    if (rc)
-        log_error("main", "stopping", LOG_ERR(err));
-    else
-        log_info("main", "stopping: received a signal", LOG_I("signal", number));
-    if (!e->stop(started)) {
-        log_flush();
-        _exit(rc ? EXIT_FAILURE : EXIT_SUCCESS);
-    }
-    return rc;
-}
-
 static int run(void *ctx, struct err *err)
 {
     const struct running *r = ctx;
+    const struct entry *e = r->e;
+    int number;
     log_set_level((enum log_level)r->config->log_level);
-    int rc = r->e->once ? r->e->once(r->config, err) : 0;
+    int rc = e->once ? e->once(r->config, err) : 0;
     if (rc)
         return rc;
     log_start();
-    rc = serve(r, err);
+    void *started = e->start(r->config, err);
+    if (started) {
+        sigwait(&r->signals, &number);
+        rc = e->verdict ? e->verdict(started, err) : 0;
+        if (rc)
+            log_error("main", "stopping", LOG_ERR(err));
+        else
+            log_info("main", "stopping: received a signal", LOG_I("signal", number));
+    }
+    bool stopped = !started || e->stop(started);
     log_flush();
-    return rc;
+    if (!stopped)
+        _exit(rc ? EXIT_FAILURE : EXIT_SUCCESS);
+    return started ? rc : -1;
 }
 
 int entry_command(const struct opt_program *program, void *config, int argc, char **argv,

@@ -183,9 +183,15 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t
     return (ssize_t)n;
 }
 
-/* A session whose request is submitted. */
-static nghttp2_session *session_new(struct call *call, const struct grpcc_request *req)
+int grpcc_exchange(int fd, const struct grpcc_request *req, int64_t until_ms,
+                   struct buf *reply, enum grpc_status *status, struct err *err)
 {
+    __attribute__((cleanup(call_fini))) struct call call = {
+        .socket.fd = fd,
+        .max_message = req->max_message ? req->max_message : GRPC_MESSAGE_MAX,
+        .code = ERR_UNAVAILABLE};
+    struct span message = {0};
+    grpc_message_add(&call.request, req->message);
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW},
@@ -205,52 +211,33 @@ static nghttp2_session *session_new(struct call *call, const struct grpcc_reques
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
     nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
-    if (nghttp2_session_client_new(&session, cb, call))
+    if (nghttp2_session_client_new(&session, cb, &call))
         abort(); /* out of memory */
     nghttp2_session_callbacks_del(cb);
     nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings));
     nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, WINDOW);
     nghttp2_data_provider provider = {.read_callback = on_read};
-    call->id =
-        nghttp2_submit_request(session, NULL, nva, ARRAY_LEN(nva), &provider, NULL);
-    if (call->id < 0)
-        fail(call, GRPC_INTERNAL, "%s", nghttp2_strerror(call->id));
-    return session;
-}
-
-/* Sends, receives, and waits for more. */
-static void step(struct call *call, nghttp2_session *session, int64_t until_ms)
-{
-    /* Read also after a failed write: the peer may have responded before it closed. */
-    int sent = nghttp2_session_send(session);
-    call->socket.reads = READS;
-    int received = nghttp2_session_recv(session);
-    int64_t left_ms = until_ms - clock_mono_ms();
-    bool wants = nghttp2_session_want_write(session);
-    if (sent || received)
-        fail(call, GRPC_UNAVAILABLE, "connection closed");
-    else if (!wants && !nghttp2_session_want_read(session))
-        fail(call, GRPC_UNAVAILABLE, "HTTP/2 session ended");
-    else if (left_ms <= 0 && !call->is_done)
-        fail(call, GRPC_DEADLINE_EXCEEDED, "no response in time");
-    struct pollfd at = {.fd = call->socket.fd,
-                        .events = wants ? POLLIN | POLLOUT : POLLIN};
-    if (!call->is_done)
-        poll(&at, 1, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX);
-}
-
-int grpcc_exchange(int fd, const struct grpcc_request *req, int64_t until_ms,
-                   struct buf *reply, enum grpc_status *status, struct err *err)
-{
-    __attribute__((cleanup(call_fini))) struct call call = {
-        .socket.fd = fd,
-        .max_message = req->max_message ? req->max_message : GRPC_MESSAGE_MAX,
-        .code = ERR_UNAVAILABLE};
-    struct span message = {0};
-    grpc_message_add(&call.request, req->message);
-    nghttp2_session *session = session_new(&call, req);
-    while (!call.is_done)
-        step(&call, session, until_ms);
+    call.id = nghttp2_submit_request(session, NULL, nva, ARRAY_LEN(nva), &provider, NULL);
+    if (call.id < 0)
+        fail(&call, GRPC_INTERNAL, "%s", nghttp2_strerror(call.id));
+    while (!call.is_done) {
+        /* Read also after a failed write: the peer may have responded before it closed. */
+        int sent = nghttp2_session_send(session);
+        call.socket.reads = READS;
+        int received = nghttp2_session_recv(session);
+        int64_t left_ms = until_ms - clock_mono_ms();
+        bool wants = nghttp2_session_want_write(session);
+        if (sent || received)
+            fail(&call, GRPC_UNAVAILABLE, "connection closed");
+        else if (!wants && !nghttp2_session_want_read(session))
+            fail(&call, GRPC_UNAVAILABLE, "HTTP/2 session ended");
+        else if (left_ms <= 0 && !call.is_done)
+            fail(&call, GRPC_DEADLINE_EXCEEDED, "no response in time");
+        struct pollfd at = {.fd = call.socket.fd,
+                            .events = wants ? POLLIN | POLLOUT : POLLIN};
+        if (!call.is_done)
+            poll(&at, 1, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX);
+    }
     nghttp2_session_del(session);
     if (call.status == GRPC_OK && read_message(&call, &message) == GRPC_READ_MORE) {
         call.is_done = false;

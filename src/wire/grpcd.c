@@ -180,25 +180,6 @@ static void reject(struct grpcd_call *call, enum grpc_status status, const char 
     buf_fini(&call->in);
 }
 
-/* Submits grpc-status and grpc-message, whose bytes that are not printable ASCII are
- * percent-encoded (no others: not every client decodes them). */
-static void submit_trailers(struct grpcd_call *call)
-{
-    char status[12];
-    cleanup_buf struct buf text = {0};
-    for (size_t i = 0; i < call->why.n && i < WHY_MAX; i++) {
-        unsigned char c = (unsigned char)call->why.p[i];
-        buf_printf(&text, c < ' ' || c > '~' || c == '%' ? "%%%02X" : "%c", c);
-    }
-    snprintf(status, sizeof status, "%d", (int)call->status);
-    const nghttp2_nv nva[] = {
-        grpc_field(SPAN("grpc-status"), span_of(status)),
-        grpc_field(SPAN("grpc-message"), buf_span(&text)),
-    };
-    bool has_text = text.n && call->status != GRPC_OK;
-    nghttp2_submit_trailer(call->conn->session, call->id, nva, has_text ? 2 : 1);
-}
-
 /* Gives the session bytes of the message, and the trailers after the last one. */
 static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t room,
                        uint32_t *flags, nghttp2_data_source *source, void *ctx)
@@ -224,7 +205,21 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t
         *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
         call->is_complete = true;
         call->is_sending = false;
-        submit_trailers(call);
+        /* Of grpc-message, the bytes that are not printable ASCII are percent-encoded (no
+         * others: not every client decodes them). */
+        char status[12];
+        cleanup_buf struct buf text = {0};
+        for (size_t i = 0; i < call->why.n && i < WHY_MAX; i++) {
+            unsigned char c = (unsigned char)call->why.p[i];
+            buf_printf(&text, c < ' ' || c > '~' || c == '%' ? "%%%02X" : "%c", c);
+        }
+        snprintf(status, sizeof status, "%d", (int)call->status);
+        const nghttp2_nv nva[] = {
+            grpc_field(SPAN("grpc-status"), span_of(status)),
+            grpc_field(SPAN("grpc-message"), buf_span(&text)),
+        };
+        bool has_text = text.n && call->status != GRPC_OK;
+        nghttp2_submit_trailer(call->conn->session, call->id, nva, has_text ? 2 : 1);
     } else if (!n) {
         call->is_sending = false;
         return NGHTTP2_ERR_DEFERRED;
@@ -323,21 +318,6 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return 0;
 }
 
-/* The request is complete: calls the handler. */
-static void start_call(struct grpcd_call *call)
-{
-    struct span message;
-    if (read_message(call, &message) != GRPC_READ_MESSAGE) {
-        reject(call, GRPC_INTERNAL,
-               call->in.n ? "truncated request message" : "request without a message");
-        return;
-    }
-    call->is_started = true;
-    atomic_fetch_add(&call->owners, 1);
-    call->method->start(call->d->ctx, call, message);
-    buf_fini(&call->in);
-}
-
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
     bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
@@ -353,8 +333,18 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         if (!m->path)
             reject(call, GRPC_UNIMPLEMENTED, "unknown method %s", call->path);
     }
-    if (is_reading(call) && frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
-        start_call(call);
+    if (!is_reading(call) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        return 0;
+    struct span message;
+    if (read_message(call, &message) != GRPC_READ_MESSAGE) {
+        reject(call, GRPC_INTERNAL,
+               call->in.n ? "truncated request message" : "request without a message");
+        return 0;
+    }
+    call->is_started = true;
+    atomic_fetch_add(&call->owners, 1);
+    call->method->start(call->d->ctx, call, message);
+    buf_fini(&call->in);
     return 0;
 }
 
@@ -426,50 +416,38 @@ static bool is_late(const struct grpcd_call *call)
     return !call->is_started && call->conn->now_ms >= call->until_ms;
 }
 
-/* Reads, runs handlers, and writes. 0, or an error of nghttp2. */
-static int serve(struct conn *c)
-{
-    int rc = nghttp2_session_send(c->session);
-    if (rc == 0 && !nghttp2_session_want_write(c->session)) {
-        c->socket.reads = READS;
-        rc = nghttp2_session_recv(c->session);
-    }
-    LIST_EACH(struct grpcd_call, call, &c->calls, link)
-    {
-        if (is_late(call))
-            reject(call, GRPC_DEADLINE_EXCEEDED, "request not complete in time");
-        flush(call);
-    }
-    return rc ? rc : nghttp2_session_send(c->session);
-}
-
-/* The next deadline of the connection. */
-static int64_t next_deadline(struct conn *c)
-{
-    int64_t next_ms = INT64_MAX;
-    bool is_waiting = nghttp2_session_want_write(c->session);
-    LIST_EACH(struct grpcd_call, call, &c->calls, link)
-    {
-        is_waiting |= call->is_sending;
-        if (!call->is_started && !is_late(call) && call->until_ms < next_ms)
-            next_ms = call->until_ms;
-    }
-    if (c->socket.moved || !is_waiting || !c->is_waiting)
-        c->moved_ms = c->now_ms;
-    c->is_waiting = is_waiting;
-    c->socket.moved = false;
-    return is_waiting && c->moved_ms + STALL_MS < next_ms ? c->moved_ms + STALL_MS
-                                                          : next_ms;
-}
-
 int64_t grpcd_turn(struct grpcd *d, int64_t now_ms)
 {
     int64_t next_ms = INT64_MAX;
     LIST_EACH(struct conn, c, &d->conns, link)
     {
         c->now_ms = now_ms;
-        int rc = serve(c);
-        int64_t at = next_deadline(c);
+        int rc = nghttp2_session_send(c->session);
+        if (rc == 0 && !nghttp2_session_want_write(c->session)) {
+            c->socket.reads = READS;
+            rc = nghttp2_session_recv(c->session);
+        }
+        LIST_EACH(struct grpcd_call, call, &c->calls, link)
+        {
+            if (is_late(call))
+                reject(call, GRPC_DEADLINE_EXCEEDED, "request not complete in time");
+            flush(call);
+        }
+        rc = rc ? rc : nghttp2_session_send(c->session);
+        int64_t at = INT64_MAX; /* the next deadline of the connection */
+        bool is_waiting = nghttp2_session_want_write(c->session);
+        LIST_EACH(struct grpcd_call, call, &c->calls, link)
+        {
+            is_waiting |= call->is_sending;
+            if (!call->is_started && !is_late(call) && call->until_ms < at)
+                at = call->until_ms;
+        }
+        if (c->socket.moved || !is_waiting || !c->is_waiting)
+            c->moved_ms = c->now_ms;
+        c->is_waiting = is_waiting;
+        c->socket.moved = false;
+        if (is_waiting && c->moved_ms + STALL_MS < at)
+            at = c->moved_ms + STALL_MS;
         bool is_over = !nghttp2_session_want_read(c->session) &&
                        !nghttp2_session_want_write(c->session);
         bool has_left = rc == NGHTTP2_ERR_EOF || rc == NGHTTP2_ERR_CALLBACK_FAILURE;

@@ -160,20 +160,6 @@ static void reset_headers(struct httpc_exchange *x)
     x->date_s = 0;
 }
 
-static void read_field(struct httpc_exchange *x, struct span line)
-{
-    struct span name = span_cut(&line, ':');
-    int64_t seconds;
-    if (span_eq_nocase(name, SPAN("Retry-After")) &&
-        span_i64(span_trim(line), &seconds) && seconds >= 0)
-        x->retry_after_s = seconds;
-    if (span_eq_nocase(name, SPAN("Date"))) {
-        cleanup_free char *text = xmemdup0(line.p, line.n);
-        time_t date = curl_getdate(text, NULL);
-        x->date_s = date > 0 ? date : 0;
-    }
-}
-
 /* A header line, also of 1xx responses, or a trailer of a chunked body. */
 static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 {
@@ -185,7 +171,16 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
     if (span_starts(line, SPAN("HTTP/")))
         reset_headers(x);
     if (line.n) {
-        read_field(x, line);
+        struct span name = span_cut(&line, ':');
+        int64_t seconds;
+        if (span_eq_nocase(name, SPAN("Retry-After")) &&
+            span_i64(span_trim(line), &seconds) && seconds >= 0)
+            x->retry_after_s = seconds;
+        if (span_eq_nocase(name, SPAN("Date"))) {
+            cleanup_free char *text = xmemdup0(line.p, line.n);
+            time_t date = curl_getdate(text, NULL);
+            x->date_s = date > 0 ? date : 0;
+        }
         return size * n;
     }
     long status = 0;
@@ -267,22 +262,6 @@ static void exchange_fini(struct httpc_exchange *x)
     free(x->what);
 }
 
-/* Checks what comes from outside the program. */
-static int check(const struct httpc_request *req, struct err *err)
-{
-    const char *path = req->path, *authorization = req->authorization;
-    bool is_escaped = *path == '/';
-    for (; *path; path++)
-        is_escaped &=
-            (unsigned char)*path > ' ' && (unsigned char)*path < 0x7f && *path != '#';
-    if (!is_escaped)
-        return err_set(err, ERR_INVALID, "invalid path: not escaped");
-    for (; authorization && *authorization; authorization++)
-        if ((unsigned char)*authorization < ' ' || *authorization == 0x7f)
-            return err_set(err, ERR_INVALID, "invalid credentials: control characters");
-    return 0;
-}
-
 static void add_line(struct httpc_exchange *x, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(x->headers, line);
@@ -311,8 +290,16 @@ static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request
     x->why[0] = '\0';
     x->send_by = req->send_by;
     x->tcp_user_timeout_ms = req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0;
-    if (check(req, err))
-        return -1;
+    /* What comes from outside the program. */
+    const char *p = req->path;
+    bool is_escaped = *p == '/';
+    for (; *p; p++)
+        is_escaped &= (unsigned char)*p > ' ' && (unsigned char)*p < 0x7f && *p != '#';
+    if (!is_escaped)
+        return err_set(err, ERR_INVALID, "invalid path: not escaped");
+    for (p = req->authorization; p && *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            return err_set(err, ERR_INVALID, "invalid credentials: control characters");
     cleanup_free char *url = xasprintf("%s%s", x->c->origin, req->path);
     HTTPC_SET(x->easy, CURLOPT_URL, url);
     HTTPC_SET(x->easy, CURLOPT_ACCEPT_ENCODING, req->gzip ? "gzip" : NULL);
@@ -398,8 +385,7 @@ struct call {
     struct httpc_exchange x; /* first */
     struct buf *body;        /* of the reply; borrowed during a call */
     size_t max_body;
-    bool (*gone)(void *gone_ctx); /* of the request; borrowed during a call */
-    void *gone_ctx;
+    const struct httpc_request *request; /* borrowed during a call */
     int64_t idle_since_ms;
 };
 
@@ -430,22 +416,10 @@ static int on_progress(void *ctx, curl_off_t get_n, curl_off_t got, curl_off_t p
 {
     (void)get_n, (void)got, (void)put_n, (void)put;
     struct call *call = ctx;
-    if (!call->gone(call->gone_ctx))
+    if (!call->request->gone(call->request->gone_ctx))
         return 0;
     call->x.stopped = STOP_GONE;
     return 1;
-}
-
-static struct call *call_new(struct httpc *c)
-{
-    struct call *call = xcalloc(1, sizeof *call);
-    exchange_init(&call->x, c);
-    HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
-    HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_body);
-    HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
-    HTTPC_SET(call->x.easy, CURLOPT_XFERINFOFUNCTION, on_progress);
-    HTTPC_SET(call->x.easy, CURLOPT_XFERINFODATA, call);
-    return call;
 }
 
 /* Removes the i-th idle handle. The lock is held. */
@@ -513,11 +487,18 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
     struct call *call;
     while ((call = idle_take(c, unacked_ms)) && !is_quiet(call))
         call_free(call);
-    call = call ? call : call_new(c);
+    if (!call) {
+        call = xcalloc(1, sizeof *call);
+        exchange_init(&call->x, c);
+        HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
+        HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_body);
+        HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
+        HTTPC_SET(call->x.easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+        HTTPC_SET(call->x.easy, CURLOPT_XFERINFODATA, call);
+    }
     call->body = &reply->body;
     call->max_body = max_body;
-    call->gone = req->gone;
-    call->gone_ctx = req->gone_ctx;
+    call->request = req;
     HTTPC_SET(call->x.easy, CURLOPT_NOPROGRESS, req->gone ? 0L : 1L);
     if (exchange_prepare(&call->x, req, err)) {
         err_wrap(err, "%s", call->x.what);
@@ -565,9 +546,8 @@ struct httpc_stream {
     void *ctx;                     /* borrowed */
     struct buf body;
     int64_t stall_ms;
-    bool is_added; /* to the multi handle */
-    bool is_bad;   /* the request is invalid: `bad` */
-    struct err bad;
+    bool is_added;    /* to the multi handle */
+    struct err bad;   /* why the request is invalid */
     struct list link; /* of loop.streams */
 };
 
@@ -651,7 +631,7 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     buf_add_span(&s->body, req->body);
     copy.body = buf_span(&s->body);
     s->stall_ms = req->stall_ms;
-    s->is_bad = exchange_prepare(&s->x, &copy, &s->bad);
+    exchange_prepare(&s->x, &copy, &s->bad);
     list_prepend(&loop->streams, &s->link);
     return s;
 }
@@ -680,7 +660,7 @@ static struct httpc_stream *next_failed(struct httpc_loop *loop, struct err *why
 {
     LIST_EACH(struct httpc_stream, s, &loop->streams, link)
     {
-        if (s->is_bad) {
+        if (s->bad.code) {
             *why = s->bad;
             return s;
         }
@@ -729,18 +709,6 @@ static bool advance(struct httpc_loop *loop)
     return loop->sink_calls != before;
 }
 
-static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
-{
-    int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
-    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
-    {
-        int64_t left = stall_left(s, now);
-        if (left < limit)
-            limit = left;
-    }
-    return limit > 0 ? (int)limit : 0;
-}
-
 /* Without a new stream nothing is left to do before the wait: libcurl has read all that came, or
  * its own timer ends the wait at once. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
@@ -749,7 +717,14 @@ void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms)
         LIST_FIRST(&loop->streams, struct httpc_stream, link);
     if (newest && !newest->is_added && advance(loop))
         return;
-    must_multi(curl_multi_poll(loop->multi, NULL, 0, wait_limit(loop, wait_ms), NULL));
+    int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    {
+        int64_t left = stall_left(s, now);
+        if (left < limit)
+            limit = left;
+    }
+    must_multi(curl_multi_poll(loop->multi, NULL, 0, limit > 0 ? (int)limit : 0, NULL));
     advance(loop);
 }
 
@@ -802,27 +777,6 @@ static int url_part(CURLU *u, CURLUPart part, char **out)
     return 0;
 }
 
-/* Makes the server name the host of all URLs, so that libcurl uses it for SNI and for the
- * verification of the certificate; CONNECT_TO and the Host header have the real host.
- * `address`: the host with its zone. */
-static int set_server_name(struct httpc *c, const char *name, const char *host,
-                           const char *address, const char *port, bool has_port,
-                           struct err *err)
-{
-    if (!*name || !span_has_only(span_of(name), ".-_:"))
-        return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
-    free(c->origin);
-    c->origin = xasprintf("https://" STR_HOST ":%s", STR_HOST_ARG(name), port);
-    cleanup_free char *to =
-        xasprintf(STR_HOST ":%s:%s:%s", STR_HOST_ARG(name), port, address, port);
-    c->connect_to = curl_slist_append(NULL, to);
-    c->host =
-        has_port ? xasprintf("Host: %s:%s", host, port) : xasprintf("Host: %s", host);
-    if (!c->connect_to)
-        abort();
-    return 0;
-}
-
 static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config,
                     struct err *err)
 {
@@ -845,9 +799,22 @@ static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config
     curl_url_set(u, CURLUPART_ZONEID, NULL, 0);
     if (url_part(u, CURLUPART_URL, &whole) || strcmp(whole, plain)) /* user, path, … */
         return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");
-    if (tls && config->server_name)
-        return set_server_name(c, config->server_name, host, address,
-                               has_port ? port : "443", has_port, err);
+    const char *name = config->server_name;
+    if (!tls || !name)
+        return 0;
+    /* The server name is the host of all URLs, so that libcurl uses it for SNI and for the
+     * verification of the certificate; CONNECT_TO and the Host header have the real host. */
+    if (!*name || !span_has_only(span_of(name), ".-_:"))
+        return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
+    number = has_port ? port : "443";
+    free(c->origin);
+    c->origin = xasprintf("https://" STR_HOST ":%s", STR_HOST_ARG(name), number);
+    cleanup_free char *to =
+        xasprintf(STR_HOST ":%s:%s:%s", STR_HOST_ARG(name), number, address, number);
+    c->connect_to = curl_slist_append(NULL, to);
+    c->host = xasprintf("Host: %s%s%s", host, colon, has_port ? port : "");
+    if (!c->connect_to)
+        abort();
     return 0;
 }
 

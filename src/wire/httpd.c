@@ -82,40 +82,6 @@ static void listener_free(struct httpd_listener *listener)
     free(listener);
 }
 
-/* Each listener gets at most a quarter of the descriptors. A handler may need one of its
- * own, for a call to another server. */
-static void set_connections(struct httpd_listener_config *conf)
-{
-    struct rlimit limit = {.rlim_cur = CONNECTIONS};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    uint64_t most = limit.rlim_cur / 4;
-    if (!conf->connections)
-        conf->connections = CONNECTIONS;
-    if (conf->connections > most && conf->connections > CONNECTIONS_MIN) {
-        log_warn("httpd", "connections: reduced, too few descriptors (RLIMIT_NOFILE)",
-                 LOG_S("listener", conf->name), LOG_I("wanted", conf->connections),
-                 LOG_I("connections", (int64_t)most));
-        conf->connections = most > CONNECTIONS_MIN ? (unsigned)most : CONNECTIONS_MIN;
-    }
-    if (!conf->handlers || conf->handlers > conf->connections)
-        conf->handlers = conf->connections - conf->connections / 8;
-}
-
-static struct httpd_listener *listener_new(struct httpd *d,
-                                           const struct httpd_listener_config *config)
-{
-    struct httpd_listener *listener = xcalloc(1, sizeof *listener);
-    listener->d = d;
-    listener->fd = -1;
-    atomic_init(&listener->setup_fd, -1);
-    listener->conf = *config;
-    listener->conf.name = xstrdup(config->name ? config->name : "http");
-    listener->conf.address = NULL; /* borrowed until here */
-    pthread_cond_init(&listener->handed, NULL);
-    set_connections(&listener->conf);
-    return listener;
-}
-
 /* A kernel without IPv6 has the wildcard of IPv4 alone. */
 static int open_listener(struct httpd_listener *listener, const char *address,
                          struct err *err)
@@ -190,7 +156,30 @@ static int start_mhd(struct httpd_listener *listener, struct err *err)
 int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
                  unsigned *port, struct err *err)
 {
-    struct httpd_listener *listener = listener_new(d, config);
+    struct httpd_listener *listener = xcalloc(1, sizeof *listener);
+    listener->d = d;
+    listener->fd = -1;
+    atomic_init(&listener->setup_fd, -1);
+    listener->conf = *config;
+    listener->conf.name = xstrdup(config->name ? config->name : "http");
+    listener->conf.address = NULL; /* borrowed until here */
+    pthread_cond_init(&listener->handed, NULL);
+    /* Each listener gets at most a quarter of the descriptors. A handler may need one of its
+     * own, for a call to another server. */
+    struct httpd_listener_config *conf = &listener->conf;
+    struct rlimit limit = {.rlim_cur = CONNECTIONS};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t most = limit.rlim_cur / 4;
+    if (!conf->connections)
+        conf->connections = CONNECTIONS;
+    if (conf->connections > most && conf->connections > CONNECTIONS_MIN) {
+        log_warn("httpd", "connections: reduced, too few descriptors (RLIMIT_NOFILE)",
+                 LOG_S("listener", conf->name), LOG_I("wanted", conf->connections),
+                 LOG_I("connections", (int64_t)most));
+        conf->connections = most > CONNECTIONS_MIN ? (unsigned)most : CONNECTIONS_MIN;
+    }
+    if (!conf->handlers || conf->handlers > conf->connections)
+        conf->handlers = conf->connections - conf->connections / 8;
     int rc = -1;
     if (atomic_load(&d->state) != HTTPD_RUNNING)
         err_set(err, ERR_UNAVAILABLE, "server is stopping");

@@ -58,21 +58,6 @@ static bool linger_on(struct httpd_linger *l, int64_t now)
     return n > 0 && l->left > 0;
 }
 
-static void go_on_lingering(struct httpd *d)
-{
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&d->lock);
-    size_t n = 0;
-    for (size_t i = 0; i < d->n_lingers; i++) {
-        if (linger_on(&d->linger[i], now))
-            d->linger[n++] = d->linger[i];
-        else
-            close(d->linger[i].fd);
-    }
-    d->n_lingers = n;
-    pthread_mutex_unlock(&d->lock);
-}
-
 /* -- A connection: phase, deadline, accounting -- */
 
 enum {
@@ -204,21 +189,9 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
         on_closed(*ctx);
 }
 
-/* At the first request, the client has shown its certificate, or it has none. */
-static void rank_thread(struct httpd_conn *p)
-{
-    const struct httpd_listener_config *conf = &p->listener->conf;
-    if (p->ranked || conf->mode != HTTPD_THREADS || !conf->yields)
-        return;
-    p->ranked = true;
-    if (atomic_load(&p->trusted))
-        pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
-    else /* of this thread, on Linux */
-        setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
-}
-
 void httpd_conn_begin(struct httpd_conn *p)
 {
+    const struct httpd_listener_config *conf = &p->listener->conf;
     struct httpd *d = p->listener->d;
     if (!p->in_request)
         atomic_fetch_add(&d->in_flight, 1);
@@ -227,7 +200,14 @@ void httpd_conn_begin(struct httpd_conn *p)
     for (int i = 0; i < TLS_GROUPS; i++)
         if (p->client.trusted[i])
             atomic_store(&p->trusted, true);
-    rank_thread(p);
+    /* At the first request, the client has shown its certificate, or it has none. */
+    if (!p->ranked && conf->mode == HTTPD_THREADS && conf->yields) {
+        p->ranked = true;
+        if (atomic_load(&p->trusted))
+            pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
+        else /* of this thread, on Linux */
+            setpriority(PRIO_PROCESS, 0, HTTPD_NICE);
+    }
     p->route = NULL;
     p->error_status = 0;
     p->why = NULL;
@@ -440,16 +420,6 @@ enum {
     ACCEPT_WARN_MS = 60 * 1000,
 };
 
-/* Detects a dead client after 90 s, also on a stream without data. */
-static void set_keepalive(int fd)
-{
-    const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
 /* The acceptor checks all connections in the next round. */
 static void check_soon(struct httpd *d)
 {
@@ -489,24 +459,6 @@ static void count_open(struct httpd_listener *listener, int n)
     pthread_mutex_unlock(&listener->d->lock);
 }
 
-/* Whether to call accept again at once after it has failed. */
-static bool accept_again(struct httpd_listener *listener, int error)
-{
-    if (error == EAGAIN)
-        return false;
-    if (error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM)
-        return true; /* that connection was reset */
-    int64_t now = clock_mono_ms();
-    listener->retry_ms = now + ACCEPT_RETRY_MS;
-    if (now >= listener->warned_ms) {
-        log_warn(
-            "httpd", "accept: failed; retrying", LOG_S("listener", listener->conf.name),
-            LOG_S("err", strerrordesc_np(error)), LOG_I("retry_ms", ACCEPT_RETRY_MS));
-        listener->warned_ms = now + ACCEPT_WARN_MS;
-    }
-    return false;
-}
-
 /*
  * A handshake is a millisecond of processor time, and each connection has a thread: if
  * hundreds began at once, a request of kube-scheduler would get a small share of a
@@ -530,8 +482,23 @@ static bool accept_one(struct httpd_listener *listener)
         return false;
     int fd =
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return accept_again(listener, errno);
+    if (fd < 0) {
+        /* Whether to call accept again at once after it has failed. */
+        if (errno == EAGAIN)
+            return false;
+        if (errno == ECONNABORTED || errno == EPROTO || errno == EINTR || errno == EPERM)
+            return true; /* that connection was reset */
+        int64_t now = clock_mono_ms();
+        listener->retry_ms = now + ACCEPT_RETRY_MS;
+        if (now >= listener->warned_ms) {
+            log_warn("httpd", "accept: failed; retrying",
+                     LOG_S("listener", listener->conf.name),
+                     LOG_S("err", strerrordesc_np(errno)),
+                     LOG_I("retry_ms", ACCEPT_RETRY_MS));
+            listener->warned_ms = now + ACCEPT_WARN_MS;
+        }
+        return false;
+    }
     /* The client has reset it in the backlog. In a storm of these, other clients would wait
      * for each to begin and end. */
     struct pollfd at = {.fd = fd};
@@ -539,7 +506,12 @@ static bool accept_one(struct httpd_listener *listener)
         close(fd);
         return true;
     }
-    set_keepalive(fd);
+    /* Detects a dead client after 90 s, also on a stream without data. */
+    const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
     count_open(listener, 1);
     if (listener->conf.tls && listener->conf.mode == HTTPD_THREADS && has_input(fd)) {
         listener->setup_until_ms = clock_mono_ms() + SETUP_MS;
@@ -662,44 +634,6 @@ static int64_t check_conns(struct httpd *d, int64_t now)
     return wait;
 }
 
-/* Accepts the connections in the backlog, so that they are not reset, and closes the
- * listening sockets. */
-static void close_listeners(struct httpd *d)
-{
-    pthread_mutex_lock(&d->lock);
-    size_t n = d->n_listeners;
-    pthread_mutex_unlock(&d->lock);
-    for (size_t i = 0; i < n; i++) {
-        while (accept_one(d->listeners[i]))
-            ;
-        close(d->listeners[i]->fd);
-        d->listeners[i]->fd = -1;
-    }
-    pthread_mutex_lock(&d->lock);
-    d->closed = true;
-    httpd_conn_wake_all(d);
-    pthread_cond_broadcast(&d->gone);
-    pthread_mutex_unlock(&d->lock);
-}
-
-/* Handles the connections whose client has closed its sending side. */
-static void mark_hangups(struct httpd *d)
-{
-    struct epoll_event events[HANGUPS];
-    pthread_mutex_lock(&d->lock); /* keeps the connections alive */
-    int n = epoll_wait(d->hup_fd, events, HANGUPS, 0);
-    for (int i = 0; i < n; i++) {
-        struct httpd_conn *p = events[i].data.ptr;
-        epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
-        atomic_store(&p->hung_up, true);
-        if (p->stream)
-            httpd_conn_wake(p);
-        close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
-    }
-    check_soon(d);
-    pthread_mutex_unlock(&d->lock);
-}
-
 /* The shorter wait; -1: forever. */
 static int64_t sooner(int64_t wait, int64_t left)
 {
@@ -711,62 +645,94 @@ static int64_t sooner(int64_t wait, int64_t left)
 /* What the acceptor polls: wake_fd, hup_fd, listeners, lingering connections. */
 enum { FIRST_LISTENER = 2, FDS_MAX = FIRST_LISTENER + HTTPD_LISTENERS + HTTPD_LINGERS };
 
-/* Returns how long to poll. httpd.lock is held. */
-static int64_t prepare(struct httpd *d, struct pollfd fds[FDS_MAX], int64_t now)
+static void run_round(struct httpd *d)
 {
-    int64_t wait = d->check_ms - now;
+    struct pollfd fds[FDS_MAX], *at = fds;
+    uint64_t wakes;
+    pthread_mutex_lock(&d->lock);
+    int64_t now = clock_mono_ms(), wait = d->check_ms - now;
     if (wait <= 0 || atomic_load(&d->state) != HTTPD_RUNNING) {
         wait = check_conns(d, now);
         d->check_ms = wait < 0 ? now : now + wait;
     }
-    *fds++ = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-    *fds++ = (struct pollfd){.fd = d->hup_fd, .events = POLLIN};
+    *at++ = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+    *at++ = (struct pollfd){.fd = d->hup_fd, .events = POLLIN};
     for (size_t i = 0; i < d->n_listeners; i++) {
         const struct httpd_listener *listener = d->listeners[i];
         bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
-        int64_t at = is_setting_up(listener, now) ? listener->setup_until_ms : 0;
-        if (at < listener->retry_ms)
-            at = listener->retry_ms;
-        bool is_late = at > now;
+        int64_t due = is_setting_up(listener, now) ? listener->setup_until_ms : 0;
+        if (due < listener->retry_ms)
+            due = listener->retry_ms;
+        bool is_late = due > now;
         if (is_late)
-            wait = sooner(wait, at - now);
-        *fds++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
-                                 .events = POLLIN}; /* poll ignores -1 */
+            wait = sooner(wait, due - now);
+        *at++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
+                                .events = POLLIN}; /* poll ignores -1 */
     }
     for (size_t i = 0; i < d->n_lingers; i++) {
         wait = sooner(wait, d->linger[i].until_ms - now);
-        *fds++ = (struct pollfd){.fd = d->linger[i].fd, .events = POLLIN};
+        *at++ = (struct pollfd){.fd = d->linger[i].fd, .events = POLLIN};
     }
-    return wait;
-}
-
-static void run_round(struct httpd *d)
-{
-    struct pollfd fds[FDS_MAX];
-    uint64_t wakes;
-    pthread_mutex_lock(&d->lock);
-    int64_t wait = prepare(d, fds, clock_mono_ms());
     size_t n = d->n_listeners, n_lingers = d->n_lingers;
     pthread_mutex_unlock(&d->lock);
     poll(fds, FIRST_LISTENER + n + n_lingers, wait > INT32_MAX ? INT32_MAX : (int)wait);
     ssize_t got = read(d->wake_fd, &wakes, sizeof wakes);
     (void)got;
-    if (fds[1].revents)
-        mark_hangups(d);
+    if (fds[1].revents) { /* clients have closed their sending side */
+        struct epoll_event events[HANGUPS];
+        pthread_mutex_lock(&d->lock); /* keeps the connections alive */
+        int hangups = epoll_wait(d->hup_fd, events, HANGUPS, 0);
+        for (int i = 0; i < hangups; i++) {
+            struct httpd_conn *p = events[i].data.ptr;
+            epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
+            atomic_store(&p->hung_up, true);
+            if (p->stream)
+                httpd_conn_wake(p);
+            close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
+        }
+        check_soon(d);
+        pthread_mutex_unlock(&d->lock);
+    }
     for (size_t i = 0; i < n; i++)
         for (int left = ACCEPT_BURST;
              left && fds[FIRST_LISTENER + i].revents && accept_one(d->listeners[i]);)
             left--;
-    if (n_lingers)
-        go_on_lingering(d);
+    if (n_lingers) {
+        now = clock_mono_ms();
+        pthread_mutex_lock(&d->lock);
+        size_t left = 0;
+        for (size_t i = 0; i < d->n_lingers; i++) {
+            if (linger_on(&d->linger[i], now))
+                d->linger[left++] = d->linger[i];
+            else
+                close(d->linger[i].fd);
+        }
+        d->n_lingers = left;
+        pthread_mutex_unlock(&d->lock);
+    }
 }
 
 static void *run_acceptor(void *arg)
 {
     struct httpd *d = arg;
     for (int state; (state = atomic_load(&d->state)) != HTTPD_STOPPING;) {
-        if (state == HTTPD_DRAINING && !d->closed)
-            close_listeners(d);
+        if (state == HTTPD_DRAINING && !d->closed) {
+            /* The connections in the backlog are accepted, so that they are not reset. */
+            pthread_mutex_lock(&d->lock);
+            size_t n = d->n_listeners;
+            pthread_mutex_unlock(&d->lock);
+            for (size_t i = 0; i < n; i++) {
+                while (accept_one(d->listeners[i]))
+                    ;
+                close(d->listeners[i]->fd);
+                d->listeners[i]->fd = -1;
+            }
+            pthread_mutex_lock(&d->lock);
+            d->closed = true;
+            httpd_conn_wake_all(d);
+            pthread_cond_broadcast(&d->gone);
+            pthread_mutex_unlock(&d->lock);
+        }
         run_round(d);
     }
     return NULL;

@@ -173,6 +173,8 @@ enum httpd_phase httpd_conn_deadline_phase(uint64_t due);
 int64_t httpd_conn_deadline_ms(uint64_t due);
 
 /* httpd_request.c */
+/* Releases what a struct httpd_reply has, and makes it a new one. */
+void httpd_reply_drop(void *reply);
 void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd);
 enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const char *url,
                                  const char *method, const char *version,

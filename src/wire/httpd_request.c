@@ -104,7 +104,7 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
 }
 
 /* Also when libmicrohttpd has sent the reply, or dropped it. */
-static void reply_drop(void *cls)
+void httpd_reply_drop(void *cls)
 {
     struct httpd_reply *reply = cls;
     buf_fini(&reply->body);
@@ -124,9 +124,9 @@ static struct MHD_Response *make_whole(struct httpd_conn *p, struct httpd_reply 
     p->sent = *reply;
     const struct buf *body = &p->sent.body;
     struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
-        body->n, body->p ? body->p : (char *)"", reply_drop, &p->sent);
+        body->n, body->p ? body->p : (char *)"", httpd_reply_drop, &p->sent);
     if (!r)
-        reply_drop(&p->sent);
+        httpd_reply_drop(&p->sent);
     return r;
 }
 
@@ -137,7 +137,7 @@ static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *repl
     int64_t now = clock_mono_ms();
     int64_t due = now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->d->send_ms);
     if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
-        reply_drop(reply);
+        httpd_reply_drop(reply);
         return MHD_NO;
     }
     struct MHD_Response *r =
@@ -226,18 +226,6 @@ bool httpd_client_gone(const struct httpd_request *req)
     return atomic_load(&p->listener->d->state) == HTTPD_STOPPING || poll(&at, 1, 0) > 0;
 }
 
-static void release_handler(struct httpd_conn *p)
-{
-    struct httpd_listener *listener = p->listener;
-    if (!is_limited(p))
-        return;
-    pthread_mutex_lock(&listener->d->lock);
-    *(p->held ? &listener->held : &listener->running) -= 1;
-    p->held = false;
-    pthread_cond_broadcast(&listener->handed);
-    pthread_mutex_unlock(&listener->d->lock);
-}
-
 /* -- Routes and handlers -- */
 
 static bool path_matches(const struct httpd_route *route, const char *path)
@@ -311,12 +299,12 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
         if (!p->deferred)
             break;
         if (!httpd_deferred_wait(p)) {
-            reply_drop(&reply);
+            httpd_reply_drop(&reply);
             *result = MHD_YES;
             return false;
         }
         httpd_deferred_release(p);
-        reply_drop(&reply);
+        httpd_reply_drop(&reply);
         if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING ||
             httpd_conn_is_closed(p)) {
             reply.abort = true;
@@ -325,34 +313,12 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
         }
     }
     if (p->authorized) {
-        reply_drop(&reply);
+        httpd_reply_drop(&reply);
         return true;
     }
     p->must_linger = p->chunked || p->length;
     *result = reply_send(p, &reply);
     return false;
-}
-
-static enum MHD_Result handle_request(struct httpd_conn *p)
-{
-    enum MHD_Result rejected;
-    httpd_deferred_release(p); /* resumed */
-    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
-        return MHD_NO;
-    if (!authorize(p, &rejected))
-        return rejected;
-    if (!take_handler(p)) {
-        set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests are being handled");
-        return reject(p);
-    }
-    struct httpd_reply reply = reply_new;
-    if (p->body.n)
-        p->request.body = buf_span(&p->body);
-    p->route->handler(p->listener->conf.ctx, &p->request, &reply);
-    release_handler(p);
-    httpd_conn_uncharge(p);
-    buf_fini(&p->body);
-    return reply_send(p, &reply);
 }
 
 /* -- Callbacks of libmicrohttpd -- */
@@ -529,7 +495,33 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
         *data_n = 0;
         return on_body(p, data, n);
     }
-    return p->error_status ? reject(p) : handle_request(p);
+    if (p->error_status)
+        return reject(p);
+    enum MHD_Result rejected;
+    httpd_deferred_release(p); /* resumed */
+    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
+        return MHD_NO;
+    if (!authorize(p, &rejected))
+        return rejected;
+    if (!take_handler(p)) {
+        set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests are being handled");
+        return reject(p);
+    }
+    struct httpd_reply reply = reply_new;
+    if (p->body.n)
+        p->request.body = buf_span(&p->body);
+    p->route->handler(p->listener->conf.ctx, &p->request, &reply);
+    if (is_limited(p)) {
+        struct httpd_listener *listener = p->listener;
+        pthread_mutex_lock(&listener->d->lock);
+        *(p->held ? &listener->held : &listener->running) -= 1;
+        p->held = false;
+        pthread_cond_broadcast(&listener->handed);
+        pthread_mutex_unlock(&listener->d->lock);
+    }
+    httpd_conn_uncharge(p);
+    buf_fini(&p->body);
+    return reply_send(p, &reply);
 }
 
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,

@@ -98,14 +98,11 @@ static void forget_wakeups(struct httpd_conn *p)
 
 struct httpd_open_stream {
     struct httpd_conn *conn;
-    const struct httpd_stream *fn;
-    void *ctx;
-    struct buf out; /* appended by fill, for libmicrohttpd */
-    size_t at;      /* bytes of it that libmicrohttpd has read */
+    struct httpd_reply reply; /* its body: appended by fill, for libmicrohttpd */
+    size_t at;                /* bytes of it that libmicrohttpd has read */
     enum httpd_stream_result next;
     int64_t due_ms; /* of the next fill without a wake-up */
     bool waited;    /* since the last fill */
-    bool finite;    /* it is completed during a drain, too */
 };
 
 enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, FINITE_BLOCK = 16 * 1024 };
@@ -128,34 +125,32 @@ static ssize_t abort_conn(struct httpd_open_stream *s, char *to)
     return 1;
 }
 
-static ssize_t copy_out(struct httpd_open_stream *s, char *to, size_t max)
-{
-    size_t n = s->out.n - s->at;
-    if (n > max)
-        n = max;
-    memcpy(to, s->out.p + s->at, n);
-    s->at += n;
-    if (s->at == s->out.n) {
-        s->at = 0;
-        buf_clear(&s->out);
-        if (s->out.cap > OUT_RETAIN_MAX)
-            buf_fini(&s->out);
-    }
-    return (ssize_t)n;
-}
-
 /* The result of on_read; 0 if the connection is suspended. */
 static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
 {
+    struct buf *out = &s->reply.body;
     for (;;) {
         int state = atomic_load(&s->conn->listener->d->state);
         if (state == HTTPD_STOPPING)
             return abort_conn(s, to);
-        if (s->at < s->out.n)
-            return copy_out(s, to, max);
+        if (s->at < out->n) {
+            size_t n = out->n - s->at;
+            if (n > max)
+                n = max;
+            memcpy(to, out->p + s->at, n);
+            s->at += n;
+            if (s->at == out->n) {
+                s->at = 0;
+                buf_clear(out);
+                if (out->cap > OUT_RETAIN_MAX)
+                    buf_fini(out);
+            }
+            return (ssize_t)n;
+        }
         if (s->next == HTTPD_STREAM_ABORT)
             return abort_conn(s, to);
-        if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->finite))
+        if (s->next == HTTPD_STREAM_END ||
+            (state == HTTPD_DRAINING && !s->reply.stream_finite))
             return s->conn->http_1_0 ? abort_conn(s, to) /* without chunks */
                                      : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_STREAM_WAIT) {
@@ -169,8 +164,8 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
         }
         forget_wakeups(s->conn);
         s->due_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
-        s->next = s->fn->fill(s->ctx, s, &s->out);
-        if (s->next == HTTPD_STREAM_MORE && !s->out.n) {
+        s->next = s->reply.stream->fill(s->reply.stream_ctx, s, out);
+        if (s->next == HTTPD_STREAM_MORE && !out->n) {
             s->next = HTTPD_STREAM_WAIT;
             s->due_ms = 0;
         }
@@ -198,8 +193,7 @@ static void on_free(void *cls)
     pthread_mutex_lock(&d->lock);
     s->conn->stream = NULL;
     pthread_mutex_unlock(&d->lock);
-    s->fn->close(s->ctx);
-    buf_fini(&s->out);
+    httpd_reply_drop(&s->reply);
     free(s);
 }
 
@@ -207,21 +201,17 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
 {
     struct httpd_open_stream *s = xcalloc(1, sizeof *s);
     s->conn = p;
-    s->fn = reply->stream;
-    s->ctx = reply->stream_ctx;
+    s->reply = *reply;
     s->next = HTTPD_STREAM_MORE;
-    s->finite = reply->stream_finite;
-    if (reply->body.n)
-        s->out = reply->body;
-    else
-        buf_fini(&reply->body);
-    reply->body = (struct buf){0};
+    if (!reply->body.n)
+        buf_fini(&s->reply.body);
     struct httpd *d = p->listener->d;
     pthread_mutex_lock(&d->lock);
     p->stream = s;
     pthread_mutex_unlock(&d->lock);
     struct MHD_Response *r = MHD_create_response_from_callback(
-        MHD_SIZE_UNKNOWN, s->finite ? FINITE_BLOCK : BLOCK, on_read, s, on_free);
+        MHD_SIZE_UNKNOWN, reply->stream_finite ? FINITE_BLOCK : BLOCK, on_read, s,
+        on_free);
     if (!r)
         on_free(s);
     return r;

@@ -98,8 +98,8 @@ static int add_group(struct tls_material *m, int group, struct span pem)
                                                 GNUTLS_X509_FMT_PEM, 0, 0);
 }
 
-/* Makes the credentials of later connections. -1: something is invalid, or has expired
- * while the certificate in use has not; nothing changes. */
+/* Makes the credentials of later connections, and keeps the contents. -1: something is invalid,
+ * or has expired while the certificate in use has not; nothing changes. */
 static int use(struct tls *t, const struct span now[CONTENTS], struct err *err)
 {
     gnutls_datum_t cert = datum(now[CERT]), key = datum(now[KEY]);
@@ -130,30 +130,18 @@ static int use(struct tls *t, const struct span now[CONTENTS], struct err *err)
         old = t->material;
         t->material = m;
         t->expires_s = info.expires_s;
+        for (int i = 0; i < CONTENTS; i++) {
+            if (now[i].p == t->used[i].p)
+                continue;
+            buf_wipe(&t->used[i]);
+            buf_reserve(&t->used[i],
+                        now[i].n); /* a realloc would leave a copy of a key */
+            buf_add_span(&t->used[i], now[i]);
+        }
         pthread_mutex_unlock(&t->lock);
     }
     material_unref(old);
     return rc < 0 ? -1 : 0;
-}
-
-/* Content may be a key: a realloc would leave a copy. */
-static void copy_content(struct buf *to, struct span s)
-{
-    buf_wipe(to);
-    buf_reserve(to, s.n);
-    buf_add_span(to, s);
-}
-
-static void set_problem(struct tls *t, int part, const struct err *why)
-{
-    struct err *old = &t->problem[part];
-    pthread_mutex_lock(&t->lock);
-    bool changed = why->code != old->code || strcmp(why->msg, old->msg);
-    *old = *why;
-    pthread_mutex_unlock(&t->lock);
-    if (changed && why->code)
-        log_error("tls", "reload: rejected the new files; still using the old ones",
-                  LOG_S("listener", t->name), LOG_ERR(why));
 }
 
 /* Checks the files of a part, and uses them if they have changed and are valid. */
@@ -175,18 +163,22 @@ static void refresh_part(struct tls *t, int part)
     }
     if (rc == 0 && changed)
         rc = use(t, now, &why);
-    if (!rc || !strcmp(t->last[part].msg, why.msg)) /* the other file may follow */
-        set_problem(t, part, &why);
+    if (!rc || !strcmp(t->last[part].msg, why.msg)) { /* the other file may follow */
+        struct err *old = &t->problem[part];
+        pthread_mutex_lock(&t->lock);
+        bool is_new = why.code != old->code || strcmp(why.msg, old->msg);
+        *old = why;
+        pthread_mutex_unlock(&t->lock);
+        if (is_new && why.code)
+            log_error("tls", "reload: rejected the new files; still using the old ones",
+                      LOG_S("listener", t->name), LOG_ERR(&why));
+    }
     t->last[part] = why;
     if (rc == 0 && changed) {
         cleanup_buf struct buf until = {0};
         clock_format_s(&until, t->expires_s);
         log_info("tls", part == PAIR ? "certificate: reloaded" : "CA files: reloaded",
                  LOG_S("listener", t->name), LOG_SPAN("valid-until", buf_span(&until)));
-        pthread_mutex_lock(&t->lock);
-        for (int i = part_begin[part]; i < part_begin[part + 1]; i++)
-            copy_content(&t->used[i], now[i]);
-        pthread_mutex_unlock(&t->lock);
     }
     for (int i = 0; i < CONTENTS; i++)
         buf_wipe(&read[i]);
@@ -207,14 +199,7 @@ int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct spa
     now[CERT] = cert_pem;
     now[KEY] = key_pem;
     now[CA + TLS_OWN] = own_ca;
-    if (use(t, now, err))
-        return -1;
-    pthread_mutex_lock(&t->lock);
-    copy_content(&t->used[CERT], cert_pem);
-    copy_content(&t->used[KEY], key_pem);
-    copy_content(&t->used[CA + TLS_OWN], own_ca);
-    pthread_mutex_unlock(&t->lock);
-    return 0;
+    return use(t, now, err);
 }
 
 void tls_report(struct tls *t, struct buf *out)
@@ -263,7 +248,7 @@ void tls_copy_own_ca(struct tls *t, struct buf *pem)
 struct tls *tls_new(const struct tls_config *config, struct err *err)
 {
     struct tls *t = xcalloc(1, sizeof *t);
-    struct span now[CONTENTS];
+    struct span now[CONTENTS] = {{0}};
     int rc = 0;
     pthread_mutex_init(&t->lock, NULL);
     t->name = config->name;
@@ -273,13 +258,13 @@ struct tls *tls_new(const struct tls_config *config, struct err *err)
         t->groups[i] = config->groups[i];
         t->file[CA + i] = t->groups[i].ca_file;
     }
-    copy_content(&t->used[CERT], config->cert_pem);
-    copy_content(&t->used[KEY], config->key_pem);
-    for (int i = 0; i < CONTENTS && rc == 0; i++) {
-        if (t->file[i])
+    now[CERT] = config->cert_pem;
+    now[KEY] = config->key_pem;
+    for (int i = 0; i < CONTENTS && rc == 0; i++)
+        if (t->file[i]) {
             rc = file_read(t->file[i], FILE_MAX, &t->used[i], err);
-        now[i] = buf_span(&t->used[i]);
-    }
+            now[i] = buf_span(&t->used[i]);
+        }
     if (rc || use(t, now, err)) {
         tls_free(t);
         return NULL;
@@ -312,24 +297,6 @@ enum {
     REJECTED_LOG_MS = 10 * 1000,
     VERIFY = GNUTLS_PROFILE_TO_VFLAGS(GNUTLS_PROFILE_LOW), /* as for NORMAL sessions */
 };
-
-/* Rate-limited, because any client on the network can cause this line. */
-static void log_rejected(struct tls *t, const char *why, const char *name)
-{
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&t->lock);
-    unsigned n = ++t->rejected;
-    bool is_due = !t->rejected_ms || now - t->rejected_ms >= REJECTED_LOG_MS;
-    if (is_due) {
-        t->rejected_ms = now;
-        t->rejected = 0;
-    }
-    pthread_mutex_unlock(&t->lock);
-    if (is_due)
-        log_warn("tls", "client certificate: rejected", LOG_S("listener", t->name),
-                 LOG_S("reason", why), LOG_S("client", name ? name : ""),
-                 LOG_I("rejected", n));
-}
 
 /* Gets a name of the certificate: 0 is its common name, the others are its alternative
  * names; empty for names that cannot be compared. False: there are no more. */
@@ -423,8 +390,23 @@ static int on_verify(gnutls_session_t session)
     cleanup_free char *wrong = rc  ? xstrdup(gnutls_strerror(rc))
                                : n ? verify(c, chain, n)
                                    : NULL;
-    if (wrong)
-        log_rejected(c->tls, wrong, c->name);
+    if (wrong) {
+        /* Rate-limited, because any client on the network can cause this line. */
+        struct tls *t = c->tls;
+        int64_t now = clock_mono_ms();
+        pthread_mutex_lock(&t->lock);
+        unsigned rejected = ++t->rejected;
+        bool is_due = !t->rejected_ms || now - t->rejected_ms >= REJECTED_LOG_MS;
+        if (is_due) {
+            t->rejected_ms = now;
+            t->rejected = 0;
+        }
+        pthread_mutex_unlock(&t->lock);
+        if (is_due)
+            log_warn("tls", "client certificate: rejected", LOG_S("listener", t->name),
+                     LOG_S("reason", wrong), LOG_S("client", c->name ? c->name : ""),
+                     LOG_I("rejected", rejected));
+    }
     while (n)
         gnutls_x509_crt_deinit(chain[--n]);
     return 0;

@@ -193,36 +193,6 @@ static int add_name(gnutls_x509_crt_t crt, const char *name)
                                                     GNUTLS_FSAN_APPEND);
 }
 
-static int set_fields(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
-                      const struct x509_spec *spec)
-{
-    unsigned char serial[SERIAL_BYTES], id[KEY_ID_BYTES];
-    size_t id_n = sizeof id;
-    const unsigned usage = spec->ca ? GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN
-                                    : GNUTLS_KEY_DIGITAL_SIGNATURE;
-    must(gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial));
-    serial[0] = (serial[0] & 0x3f) | 0x40; /* positive, and of constant length */
-    must(gnutls_x509_crt_set_version(crt, 3));
-    must(gnutls_x509_crt_set_serial(crt, serial, sizeof serial));
-    must(gnutls_x509_crt_set_activation_time(crt, (time_t)spec->begins_s));
-    must(gnutls_x509_crt_set_expiration_time(crt, (time_t)spec->expires_s));
-    must(gnutls_x509_crt_set_key(crt, key));
-    must(gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA1, id, &id_n));
-    must(gnutls_x509_crt_set_subject_key_id(crt, id, id_n));
-    must(gnutls_x509_crt_set_basic_constraints(crt, spec->ca, spec->ca ? 0 : -1));
-    must(gnutls_x509_crt_set_key_usage(crt, usage));
-    if (spec->server)
-        must(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0));
-    if (spec->client)
-        must(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0));
-    int rc = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0,
-                                           spec->common_name,
-                                           (unsigned)strlen(spec->common_name));
-    for (size_t i = 0; rc >= 0 && spec->names && spec->names[i]; i++)
-        rc = add_name(crt, spec->names[i]);
-    return rc;
-}
-
 /* `with` is the key of `by`, which may be `crt` itself. */
 static int sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t by, gnutls_x509_privkey_t with)
 {
@@ -263,7 +233,30 @@ int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
     must(gnutls_x509_privkey_init(&key));
     must(gnutls_x509_privkey_generate(
         key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0));
-    int rc = set_fields(crt, key, spec);
+    unsigned char serial[SERIAL_BYTES], id[KEY_ID_BYTES];
+    size_t id_n = sizeof id;
+    const unsigned usage = spec->ca ? GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN
+                                    : GNUTLS_KEY_DIGITAL_SIGNATURE;
+    must(gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial));
+    serial[0] = (serial[0] & 0x3f) | 0x40; /* positive, and of constant length */
+    must(gnutls_x509_crt_set_version(crt, 3));
+    must(gnutls_x509_crt_set_serial(crt, serial, sizeof serial));
+    must(gnutls_x509_crt_set_activation_time(crt, (time_t)spec->begins_s));
+    must(gnutls_x509_crt_set_expiration_time(crt, (time_t)spec->expires_s));
+    must(gnutls_x509_crt_set_key(crt, key));
+    must(gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA1, id, &id_n));
+    must(gnutls_x509_crt_set_subject_key_id(crt, id, id_n));
+    must(gnutls_x509_crt_set_basic_constraints(crt, spec->ca, spec->ca ? 0 : -1));
+    must(gnutls_x509_crt_set_key_usage(crt, usage));
+    if (spec->server)
+        must(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0));
+    if (spec->client)
+        must(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0));
+    int rc = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0,
+                                           spec->common_name,
+                                           (unsigned)strlen(spec->common_name));
+    for (size_t i = 0; rc >= 0 && spec->names && spec->names[i]; i++)
+        rc = add_name(crt, spec->names[i]);
     if (rc >= 0)
         rc = issuer ? sign_by(crt, issuer) : sign(crt, crt, key);
     if (rc >= 0) {

@@ -126,18 +126,6 @@ static int read_key(struct reader *r, const yaml_event_t *e, struct map *seen,
     return 0;
 }
 
-static void add_item(struct arena *a, struct yaml_node *node, struct yaml_node *item)
-{
-    size_t n = node->n++;
-    if ((n & (n - 1)) == 0) { /* full: the room is a power of two */
-        struct yaml_node **more = arena_alloc(a, (n ? 2 * n : 1) * sizeof *more);
-        if (n)
-            memcpy(more, node->items, n * sizeof *more);
-        node->items = more;
-    }
-    node->items[n] = item;
-}
-
 /* Reads the items of a sequence or mapping, or the documents, and their end. `depth` is that
  * of the node. */
 static int read_items(struct reader *r, struct yaml_node *node, unsigned depth,
@@ -180,7 +168,15 @@ static int read_items(struct reader *r, struct yaml_node *node, unsigned depth,
             return fail_at(r, &e, err, "nested too deeply");
         if (item->type != YAML_SCALAR && read_items(r, item, depth + 1, err))
             return -1;
-        add_item(&r->y->arena, node, item);
+        size_t n = node->n++;
+        if ((n & (n - 1)) == 0) { /* full: the room is a power of two */
+            struct yaml_node **more =
+                arena_alloc(&r->y->arena, (n ? 2 * n : 1) * sizeof *more);
+            if (n)
+                memcpy(more, node->items, n * sizeof *more);
+            node->items = more;
+        }
+        node->items[n] = item;
     }
 }
 
@@ -288,30 +284,6 @@ int yaml_text(const struct yaml_node *node, const char *key, struct span *out,
     return 0;
 }
 
-/* Calls `pair` for a scalar, or for each of a list. */
-static int read_option(const struct yaml_node *option, opt_pair_fn pair, void *ctx,
-                       struct err *err)
-{
-    bool is_list = option->type == YAML_SEQUENCE;
-    const struct span key = option->key;
-    for (size_t i = 0; i < (is_list ? option->n : 1); i++) {
-        const struct yaml_node *value = is_list ? option->items[i] : option;
-        if (yaml_is_null(value))
-            continue;
-        if (value->type != YAML_SCALAR)
-            return err_set(err, ERR_INVALID,
-                           "%s:%u: \"%.*s\": expected a value or a list of values",
-                           value->file, value->line, SPAN_ARG(key));
-        if (memchr(key.p, '\0', key.n) || memchr(value->text.p, '\0', value->text.n))
-            return err_set(err, ERR_INVALID, "%s:%u: key or value contains a NUL",
-                           value->file, value->line);
-        /* Both are NUL-terminated by arena_copy. */
-        if (pair(ctx, key.p, value->text.p, value->line, err))
-            return -1;
-    }
-    return 0;
-}
-
 int yaml_read_options(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {
     cleanup_yaml struct yaml *y = yaml_load(path, err);
@@ -323,9 +295,26 @@ int yaml_read_options(const char *path, opt_pair_fn pair, void *ctx, struct err 
     if (root && root->type != YAML_MAPPING)
         return err_set(err, ERR_INVALID, "%s:%u: expected `name: value`", path,
                        root->line);
-    for (size_t i = 0; root && i < root->n; i++)
-        if (read_option(root->items[i], pair, ctx, err))
-            return -1;
+    for (size_t k = 0; root && k < root->n; k++) {
+        const struct yaml_node *option = root->items[k];
+        const bool is_list = option->type == YAML_SEQUENCE;
+        const struct span key = option->key;
+        for (size_t i = 0; i < (is_list ? option->n : 1); i++) {
+            const struct yaml_node *value = is_list ? option->items[i] : option;
+            if (yaml_is_null(value))
+                continue;
+            if (value->type != YAML_SCALAR)
+                return err_set(err, ERR_INVALID,
+                               "%s:%u: \"%.*s\": expected a value or a list of values",
+                               value->file, value->line, SPAN_ARG(key));
+            if (memchr(key.p, '\0', key.n) || memchr(value->text.p, '\0', value->text.n))
+                return err_set(err, ERR_INVALID, "%s:%u: key or value contains a NUL",
+                               value->file, value->line);
+            /* Both are NUL-terminated by arena_copy. */
+            if (pair(ctx, key.p, value->text.p, value->line, err))
+                return -1;
+        }
+    }
     return 0;
 }
 

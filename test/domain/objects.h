@@ -15,6 +15,16 @@
 #include "domain/scv.h"
 #include "lib/unit.h"
 
+/* Of gangs, of all classes of pending pods. */
+static inline size_t pending_members(const struct ledger *l)
+{
+    const struct requests *all = ledger_requests(l);
+    size_t n = 0;
+    for (size_t i = 0; i < all->n_classes; i++)
+        n += all->classes[i].members;
+    return n;
+}
+
 /* JSON with ' for ", for readable C strings; in the arena. */
 static inline struct span quoted(struct arena *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

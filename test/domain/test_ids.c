@@ -76,7 +76,8 @@ TEST(other_ids_are_rejected)
     ck_assert(!ids_name_no_card((struct span){0}));
     ck_assert(ids_name_no_card(SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7")));
     ck_assert(!ids_name_no_card(SPAN("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11::7")));
-    ck_assert(!ids_name_no_card(SPAN("MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11/7/0")));
+    ck_assert(
+        !ids_name_no_card(SPAN("MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11/7/0")));
 }
 
 TEST(an_id_names_its_card)
@@ -146,8 +147,8 @@ TEST(the_size_of_the_message_is_known)
 {
     static const int64_t units[] = {0, 1, 9, 10, 11, 99, 100, 1234, 100000};
     array_items(unit, units)
-        ck_assert_int_eq(ids_message_bytes(unit, 1), really(*unit));
-    ck_assert_int_eq(ids_message_bytes(units, ARRAY_LEN(units)),
+        ck_assert_int_eq(ids_message_bytes(unit, 1, 1), really(*unit));
+    ck_assert_int_eq(ids_message_bytes(units, ARRAY_LEN(units), 1),
                      really(0) + really(1) + really(9) + really(10) + really(11) +
                          really(99) + really(100) + really(1234) + really(100000));
 }
@@ -159,11 +160,11 @@ TEST(a_unit_that_fits_is_found)
         h200[i] = 143771;
         gib[i] = 140;
     }
-    ck_assert_int_le(ids_message_bytes(gib, 8), IDS_MESSAGE_MAX);
-    ck_assert_int_gt(ids_message_bytes(h200, 8), IDS_MESSAGE_MAX);
+    ck_assert_int_le(ids_message_bytes(gib, 8, 1), IDS_MESSAGE_MAX);
+    ck_assert_int_gt(ids_message_bytes(h200, 8, 1), IDS_MESSAGE_MAX);
     ck_assert_int_eq(ids_smallest_unit(h200, 8), 8);
     /* Such a card can be listed in MiB, which was impossible with the Go plugin's ids. */
     ck_assert_int_eq(ids_smallest_unit(one, 1), 1);
     int64_t many[1] = {140000};
-    ck_assert_int_le(ids_message_bytes(many, 1), IDS_MESSAGE_MAX);
+    ck_assert_int_le(ids_message_bytes(many, 1, 1), IDS_MESSAGE_MAX);
 }

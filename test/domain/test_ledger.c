@@ -827,14 +827,14 @@ TEST(many_members_leave_a_gang_at_once)
         members[i] = ledger_pod_add(ledger, &pod, &r, NULL);
     }
     const struct ledger_gang *gang = members[0]->member->gang;
-    ck_assert_uint_eq(ledger_totals(ledger).pending_members, MEMBERS);
+    ck_assert_uint_eq(pending_members(ledger), MEMBERS);
     for (size_t i = 1; i < MEMBERS; i++)
         ledger_pod_remove(ledger, members[i]);
-    ck_assert_uint_eq(ledger_totals(ledger).pending_members, 1);
+    ck_assert_uint_eq(pending_members(ledger), 1);
     ck_assert_ptr_eq(gang->members, members[0]->member);
     ck_assert_ptr_null(gang->members->next);
     ledger_pod_remove(ledger, members[0]);
-    ck_assert_uint_eq(ledger_totals(ledger).pending_members, 0);
+    ck_assert_uint_eq(pending_members(ledger), 0);
 }
 
 UNIT_MAIN_AROUND(begin, end)

@@ -61,7 +61,7 @@ const char *unit_name(void);
     {                                                                                    \
         return unit_run(seconds, (struct unit_fixtures){__VA_ARGS__});                   \
     }
-#define UNIT_MAIN(seconds) UNIT_MAIN_WITH(seconds, NULL)
+#define UNIT_MAIN(seconds) UNIT_MAIN_WITH(seconds, 0)
 #define UNIT_MAIN_AROUND(begin_test, end_test)                                           \
     UNIT_MAIN_WITH(60, NULL, NULL, begin_test, end_test)
 
