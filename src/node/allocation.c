@@ -109,8 +109,8 @@ int64_t allocation_mib(const struct allocation *al, const struct allocation_card
 
 void allocation_set_fini(struct allocation_set *set)
 {
-    for (size_t i = 0; i < set->n; i++)
-        allocation_free(set->items[i]);
+    ALLOCATION_EACH(al, set)
+    allocation_free(al);
     free(set->items);
     *set = (struct allocation_set){0};
 }
@@ -118,12 +118,10 @@ void allocation_set_fini(struct allocation_set *set)
 struct allocation *allocation_set_find(const struct allocation_set *set, struct span uid,
                                        struct span container, enum ids_resource resource)
 {
-    for (size_t i = 0; i < set->n; i++) {
-        struct allocation *al = set->items[i];
-        if (al->resource == resource && span_eq(al->uid, uid) &&
-            span_eq(al->container, container))
-            return al;
-    }
+    ALLOCATION_EACH(al, set)
+    if (al->resource == resource && span_eq(al->uid, uid) &&
+        span_eq(al->container, container))
+        return al;
     return NULL;
 }
 
@@ -165,17 +163,6 @@ enum { VERSION = 1 };
 
 static const char *const roles[] = {
     [CONTAINER_APP] = "app", [CONTAINER_SIDECAR] = "sidecar", [CONTAINER_INIT] = "init"};
-
-static void add_units(struct buf *out, const struct allocation_card *c)
-{
-    for (size_t i = 0, to; i < c->n_units; i = to + 1) {
-        for (to = i; to + 1 < c->n_units && c->units[to + 1] == c->units[to] + 1;)
-            to++;
-        buf_printf(out, i ? ",%u" : "%u", c->units[i]);
-        if (to > i)
-            buf_printf(out, "-%u", c->units[to]);
-    }
-}
 
 /* A card of an allocation; no units: the whole card. */
 struct card_entry {
@@ -272,13 +259,18 @@ static void write_cards(struct jwrite *w, const void *object)
 {
     const struct allocation *al = ((const struct entry *)object)->al;
     jwrite_array(w, "cards");
-    for (size_t i = 0; i < al->n_cards; i++) {
+    ARRAY_EACH_ITEM(const struct allocation_card, c, al->cards, al->n_cards)
+    {
         cleanup_buf struct buf units = {0};
-        if (al->resource != IDS_COUNT)
-            add_units(&units, &al->cards[i]);
+        for (size_t i = 0, to; i < c->n_units; i = to + 1) {
+            for (to = i; to + 1 < c->n_units && c->units[to + 1] == c->units[to] + 1;)
+                to++;
+            buf_printf(&units, i ? ",%u" : "%u", c->units[i]);
+            if (to > i)
+                buf_printf(&units, "-%u", c->units[to]);
+        }
         fields_write(w, card_fields,
-                     &(struct card_entry){al->cards[i].uuid, buf_span(&units),
-                                          al->cards[i].index});
+                     &(struct card_entry){c->uuid, buf_span(&units), c->index});
     }
     jwrite_array_end(w);
 }
@@ -305,8 +297,8 @@ static const struct field entry_fields[] = {
 static void write_grants(struct jwrite *w, const struct allocation_set *set, bool slots)
 {
     jwrite_array(w, slots ? "slots" : "grants");
-    for (size_t i = 0; i < set->n; i++) {
-        struct allocation *al = set->items[i];
+    ALLOCATION_EACH(al, set)
+    {
         if (ids_are_slots(al->resource) != slots)
             continue;
         cleanup_buf struct buf others = {0};
@@ -335,8 +327,8 @@ void allocation_set_write(struct buf *out, const struct allocation_set *set,
 {
     struct jwrite w = {.out = out};
     bool slots = false;
-    for (size_t i = 0; i < set->n; i++)
-        slots |= ids_are_slots(set->items[i]->resource);
+    ALLOCATION_EACH(al, set)
+    slots |= ids_are_slots(al->resource);
     jwrite_object(&w, NULL);
     jwrite_i64(&w, "version", VERSION);
     jwrite_str(&w, "node", node);

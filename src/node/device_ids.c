@@ -56,8 +56,8 @@ const struct allocation *device_ids_holder(const struct alloc_state *s,
     enum ids_resource resource = alloc_target_container(t)->resource;
     bool whole = resource == IDS_COUNT;
     struct span uuid = span_of(unit->card->uuid);
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        const struct allocation *al = s->allocations.items[i];
+    ALLOCATION_EACH(al, &s->allocations)
+    {
         bool whole_card = whole || al->resource == IDS_COUNT;
         if ((whole_card || al->resource == resource) &&
             allocation_holds(al, uuid, whole_card ? -1 : unit->number) &&
@@ -111,9 +111,9 @@ static bool is_untouched(const struct alloc_state *s, const struct plugin_card *
     LIST_EACH(const struct local_pod, p, &s->pods, link)
     if (!p->pod->terminal && share_of(s, p->pod->cards, p->pod->n_cards, card))
         return false;
-    for (size_t i = 0; i < s->allocations.n; i++)
-        if (allocation_card(s->allocations.items[i], span_of(card->uuid)))
-            return false;
+    ALLOCATION_EACH(al, &s->allocations)
+    if (allocation_card(al, span_of(card->uuid)))
+        return false;
     return true;
 }
 

@@ -329,20 +329,6 @@ bool identify_awaits_allocate(const struct identify *id)
     return id->preferred.local != NULL;
 }
 
-/* The pod whose plain init container holds the id. */
-static struct local_pod *init_holder(const struct alloc_state *s,
-                                     enum ids_resource resource,
-                                     const struct device_id *unit)
-{
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        const struct allocation *al = s->allocations.items[i];
-        if (al->role == CONTAINER_INIT && al->resource == resource &&
-            allocation_holds(al, span_of(unit->card->uuid), unit->number))
-            return alloc_state_pod(s, al->uid);
-    }
-    return NULL;
-}
-
 /* The first container without an allocation, of the pod whose plain init containers hold all
  * ids. */
 static bool find_reuser(const struct identify *id, const struct kubelet_request *req,
@@ -350,7 +336,13 @@ static bool find_reuser(const struct identify *id, const struct kubelet_request 
 {
     struct local_pod *p = NULL;
     for (size_t i = 0; i < req->n_ids; i++) {
-        struct local_pod *holder = init_holder(id->state, req->resource, &req->ids[i]);
+        const struct device_id *unit = &req->ids[i];
+        const struct allocation *of = NULL;
+        ALLOCATION_EACH(al, &id->state->allocations)
+        if (!of && al->role == CONTAINER_INIT && al->resource == req->resource &&
+            allocation_holds(al, span_of(unit->card->uuid), unit->number))
+            of = al;
+        struct local_pod *holder = of ? alloc_state_pod(id->state, of->uid) : NULL;
         if (!holder || (p && holder != p))
             return false;
         p = holder;

@@ -588,18 +588,6 @@ static void add_device(struct dp_devices *list, struct span id, bool healthy)
         .id = id, .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy")};
 }
 
-/* Two pods of one name can have been shown with the same ids. */
-static void add_others(struct dp_devices *list, const struct allocation *al)
-{
-    for (size_t i = 0; i < al->n_others; i++) {
-        size_t k = list->n;
-        while (k > 0 && !span_eq(list->items[k - 1].id, al->others[i]))
-            k--;
-        if (k == 0)
-            add_device(list, al->others[i], true);
-    }
-}
-
 int response_list(const struct cards *cards, const struct allocation_set *allocations,
                   enum ids_resource r, struct buf *out, struct err *err)
 {
@@ -610,9 +598,8 @@ int response_list(const struct cards *cards, const struct allocation_set *alloca
     for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
         n += r == IDS_MEM ? (size_t)cards->items[i].most_units : each;
     const size_t ours = n;
-    for (size_t i = 0; i < allocations->n; i++)
-        if (allocations->items[i]->resource == r)
-            n += allocations->items[i]->n_others;
+    ALLOCATION_EACH(al, allocations)
+    n += al->resource == r ? al->n_others : 0;
     struct dp_devices list = {.items = arena_zalloc(&a, (n + 1) * sizeof *list.items)};
     /* Ids of compute name no card and stay healthy with an unhealthy one: an id that is
      * unhealthy while a container of another card has it makes the kubelet reject the
@@ -629,8 +616,14 @@ int response_list(const struct cards *cards, const struct allocation_set *alloca
                        c->health.healthy && (r != IDS_MEM || u < c->units));
         }
     }
-    for (size_t i = 0; i < allocations->n && list.n < n; i++)
-        if (allocations->items[i]->resource == r)
-            add_others(&list, allocations->items[i]);
+    /* Two pods of one name can have been shown with the same ids. */
+    ALLOCATION_EACH(al, allocations)
+    for (size_t i = 0; i < al->n_others && al->resource == r; i++) {
+        size_t k = list.n;
+        while (k > 0 && !span_eq(list.items[k - 1].id, al->others[i]))
+            k--;
+        if (k == 0)
+            add_device(&list, al->others[i], true);
+    }
     return proto_encode(&dp_devices_type, &list, DP_MESSAGE_MAX, out, err);
 }
