@@ -44,29 +44,6 @@ struct allocating {
 
 /* The cards. Only the sampler's thread runs these. */
 
-/* Other programs write specifications, and device nodes come late after a boot. *changed: not for
- * that reason alone. */
-static bool is_view_due(struct allocating *p, const char *driver,
-                        const struct card_seen *cards, size_t n, bool *changed)
-{
-    uint64_t hash = hash_bytes(0, driver, strlen(driver));
-    for (size_t i = 0; i < n; i++) {
-        hash = hash_bytes(hash, cards[i].uuid, strlen(cards[i].uuid));
-        hash = hash_bytes(hash, &cards[i].index, sizeof cards[i].index);
-        hash = hash_bytes(hash, &cards[i].place, sizeof cards[i].place);
-    }
-    const bool read_back[] = {limit_readback_fails(p->limits),
-                              limit_readback_sets(p->limits)};
-    hash = hash_bytes(hash, read_back, sizeof read_back);
-    *changed = hash != p->cards.viewed;
-    const int64_t wait_ms = p->cards.ask_failed ? RETRY_VIEW_MS : VIEW_MS;
-    if (!*changed && clock_mono_ms() < p->cards.viewed_ms + wait_ms)
-        return false;
-    p->cards.viewed = hash;
-    p->cards.viewed_ms = clock_mono_ms();
-    return true;
-}
-
 /* Asks whether the driver limits memory of these cards, for the view. A failure of an unchanged
  * driver leaves what it said before: without its limit a container would start unbounded. */
 static void ask_limits(struct allocating *p, const struct card_seen *cards, size_t n,
@@ -111,12 +88,25 @@ static void post_cards(struct allocating *p, const struct gpu_sample *sample)
     struct dispatcher_msg *m = dispatcher_msg_input(ALLOC_IN_CARDS);
     struct card_seen *seen = arena_alloc(&m->arena, CARDS_MAX * sizeof *seen);
     size_t n_present;
-    bool changed;
     m->in.seen = seen;
     m->in.n = card_inventory_seen(p->cards.inventory, seen, &n_present);
     m->err = p->cards.failure;
     m->in.err = m->err.code == ERR_NONE ? NULL : &m->err;
-    if (sample && is_view_due(p, sample->driver, seen, n_present, &changed)) {
+    /* Other programs write specifications, and device nodes come late after a boot. */
+    uint64_t hash = sample ? hash_bytes(0, sample->driver, strlen(sample->driver)) : 0;
+    for (size_t i = 0; i < n_present; i++) {
+        hash = hash_bytes(hash, seen[i].uuid, strlen(seen[i].uuid));
+        hash = hash_bytes(hash, &seen[i].index, sizeof seen[i].index);
+        hash = hash_bytes(hash, &seen[i].place, sizeof seen[i].place);
+    }
+    const bool read_back[] = {limit_readback_fails(p->limits),
+                              limit_readback_sets(p->limits)};
+    hash = hash_bytes(hash, read_back, sizeof read_back);
+    const bool changed = hash != p->cards.viewed;
+    const int64_t wait_ms = p->cards.ask_failed ? RETRY_VIEW_MS : VIEW_MS;
+    if (sample && (changed || clock_mono_ms() >= p->cards.viewed_ms + wait_ms)) {
+        p->cards.viewed = hash;
+        p->cards.viewed_ms = clock_mono_ms();
         m->in.driver =
             driver_view_new(&p->options->driver, sample->driver, seen, n_present);
         ask_limits(p, seen, n_present, changed, m->in.driver);

@@ -51,18 +51,6 @@ static void write_allocations(struct dispatcher *d, struct buf *text)
     d->saved(d->ctx, buf_span(text));
 }
 
-static void save_allocations(struct dispatcher *d)
-{
-    cleanup_buf struct buf text = {0};
-    struct err err;
-    write_allocations(d, &text);
-    if (file_write(d->options->state, buf_span(&text), &err) == 0)
-        return;
-    log_error("state", "cannot save the allocation state; it is kept in memory",
-              LOG_ERR(&err));
-    d->stats.save_failed++;
-}
-
 /* Adds the allocations of the state file. An invalid file is renamed; its content is
  * recovered from the kubelet's view. */
 static void load_allocations(struct dispatcher *d)
@@ -162,6 +150,7 @@ static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 {
     const struct limit_dir_sink sink = {is_known, on_unlimited, d};
+    cleanup_buf struct buf text = {0};
     struct response r;
     struct err err;
     switch (o->type) {
@@ -173,7 +162,12 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         calls_carry_out(d->calls, o);
         break;
     case ALLOC_SAVE:
-        save_allocations(d);
+        write_allocations(d, &text);
+        if (file_write(d->options->state, buf_span(&text), &err) == 0)
+            break;
+        log_error("state", "cannot save the allocation state; it is kept in memory",
+                  LOG_ERR(&err));
+        d->stats.save_failed++;
         break;
     case ALLOC_PREFERRED:
         endpoints_prefer(d->endpoints, o->token, o->ids, o->n_ids);

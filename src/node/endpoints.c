@@ -233,17 +233,6 @@ static void send_list(struct endpoints *es, enum ids_resource r,
     }
 }
 
-/* The kubelet takes the ids of a resource that is no longer served away, which another plugin may
- * serve next. */
-static void withdraw(struct endpoint *e)
-{
-    e->registration.wanted = false;
-    grpcd_free(steal(&e->server));
-    registration_serving(&e->registration, clock_mono_ms(), false);
-    log_info("registration", "no longer served",
-             LOG_S("resource", ids_resource_name(e->resource)));
-}
-
 /* A registered resource stays registered: ids are not withdrawn, but for the Node's label. */
 void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
 {
@@ -251,8 +240,14 @@ void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
     {
         struct err why = {0};
         if (e->resource == IDS_DIALECT && !s->cards.settings.dialect) {
-            if (e->registration.wanted)
-                withdraw(e);
+            /* The kubelet takes the ids away, which another plugin may serve next. */
+            if (e->registration.wanted) {
+                e->registration.wanted = false;
+                grpcd_free(steal(&e->server));
+                registration_serving(&e->registration, clock_mono_ms(), false);
+                log_info("registration", "no longer served",
+                         LOG_S("resource", ids_resource_name(e->resource)));
+            }
             err_set(&e->err, ERR_NOT_FOUND,
                     "neither --requests-of nor the Node's label " KEY_DIALECT " is hami");
             continue;
@@ -301,38 +296,20 @@ bool endpoints_stream_closed(struct endpoints *es, uint64_t token)
 
 /* Sockets and registrations */
 
-/* Looks for socket changes. Returns whether a kubelet has started. */
-static bool scan_sockets(struct endpoints *es, int64_t now)
-{
-    uint64_t kubelet = registration_dir_kubelet_id(&es->dir);
-    bool started = kubelet && kubelet != es->items[0].registration.kubelet;
-    es->scanned_ms = now;
-    if (started)
-        log_info("kubelet", "found its registration socket",
-                 LOG_S("socket", es->dir.kubelet));
-    ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
-    registration_kubelet_socket(&e->registration, now, kubelet);
-    return started;
-}
-
-static void serve_endpoint(struct endpoints *es, struct endpoint *e)
-{
-    cleanup_free char *path =
-        xasprintf("%s/%s", es->dir.path, es->dir.endpoints[e->resource]);
-    const struct grpcd_config config = {
-        .path = path, .methods = methods, .ctx = e, .max_message = REQUEST_MAX};
-    grpcd_free(e->server);
-    e->server = grpcd_start(&config, &e->err);
-    if (!e->server)
-        log_error("endpoint", "cannot serve the device plugin socket; retrying",
-                  LOG_S("resource", ids_resource_name(e->resource)), LOG_ERR(&e->err));
-    registration_serving(&e->registration, clock_mono_ms(), e->server != NULL);
-}
-
 bool endpoints_step(struct endpoints *es, struct calls *calls)
 {
-    bool started =
-        clock_mono_ms() - es->scanned_ms >= SCAN_MS && scan_sockets(es, clock_mono_ms());
+    const int64_t scan_ms = clock_mono_ms();
+    bool started = false;
+    if (scan_ms - es->scanned_ms >= SCAN_MS) {
+        uint64_t kubelet = registration_dir_kubelet_id(&es->dir);
+        started = kubelet && kubelet != es->items[0].registration.kubelet;
+        es->scanned_ms = scan_ms;
+        if (started)
+            log_info("kubelet", "found its registration socket",
+                     LOG_S("socket", es->dir.kubelet));
+        ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
+        registration_kubelet_socket(&e->registration, scan_ms, kubelet);
+    }
     const bool looks = es->scanned_ms - es->looked_ms >= LOOK_MS;
     if (looks)
         es->looked_ms = es->scanned_ms;
@@ -349,7 +326,20 @@ bool endpoints_step(struct endpoints *es, struct calls *calls)
             registration_serving(reg, now, grpcd_is_reachable(e->server));
         while ((action = registration_next(reg, now)) != REGISTRATION_NOTHING) {
             if (action == REGISTRATION_SERVE) {
-                serve_endpoint(es, e);
+                cleanup_free char *path =
+                    xasprintf("%s/%s", es->dir.path, es->dir.endpoints[e->resource]);
+                const struct grpcd_config config = {.path = path,
+                                                    .methods = methods,
+                                                    .ctx = e,
+                                                    .max_message = REQUEST_MAX};
+                grpcd_free(e->server);
+                e->server = grpcd_start(&config, &e->err);
+                if (!e->server)
+                    log_error("endpoint",
+                              "cannot serve the device plugin socket; retrying",
+                              LOG_S("resource", ids_resource_name(e->resource)),
+                              LOG_ERR(&e->err));
+                registration_serving(reg, clock_mono_ms(), e->server != NULL);
             } else if (!registration_dir_has_newer(&es->dir, e->resource)) {
                 calls_register(calls, e->resource, es->dir.endpoints[e->resource]);
             } else {

@@ -189,14 +189,6 @@ static void begin_cards(struct limit_readback *r, const struct gpu_sample *sampl
 
 /* -- cgroups -- */
 
-static bool is_of(const struct usage_name *name, const struct process_cgroup *cgroup)
-{
-    return name->pod_uid.n ? span_eq(name->pod_uid, cgroup->pod_uid) &&
-                                 name->container_id.n >= CUT_ID_MIN &&
-                                 span_starts(cgroup->container_id, name->container_id)
-                           : span_eq(name->container_id, cgroup->container_id);
-}
-
 static bool has_allocation(void *readback, struct span pod_uid)
 {
     const struct limit_readback *r = readback;
@@ -229,9 +221,14 @@ static void look(struct limit_readback *r)
     for (size_t i = 0; i < n; i++) {
         struct place *place = &r->places[r->n_places++];
         *place = (struct place){.cgroup = &cgroups[i]};
-        for (size_t k = 0; k < n_names && place->cgroup->leaf; k++)
-            if (is_of(&names[k], place->cgroup))
-                place->name = &names[k];
+        ARRAY_EACH_ITEM(const struct usage_name, name, names, n_names)
+        if (place->cgroup->leaf &&
+            (name->pod_uid.n
+                 ? span_eq(name->pod_uid, cgroups[i].pod_uid) &&
+                       name->container_id.n >= CUT_ID_MIN &&
+                       span_starts(cgroups[i].container_id, name->container_id)
+                 : span_eq(name->container_id, cgroups[i].container_id)))
+            place->name = name;
     }
 }
 

@@ -210,13 +210,6 @@ static bool is_first_of_its_name(const struct usage *u, size_t i)
     return true;
 }
 
-/* Whether all of the card was promised, or its size is not known. */
-static bool is_whole(const struct usage *u, const struct usage_container *c)
-{
-    int64_t total_mib = u->cards[c->card].total_mib;
-    return total_mib < 0 || (c->promised_mib > 0 && c->promised_mib >= total_mib);
-}
-
 /* -- init containers -- */
 
 /* Is the init container of the pod of `c`? A container without a process has no UID. */
@@ -277,8 +270,10 @@ static struct excess pod_excess(const struct overuse *o, const struct usage_cont
             others |= other->card == c->card && other->promised_mib > 0;
             continue;
         }
-        if (is_whole(u, other))
-            return none;
+        const int64_t total_mib = u->cards[other->card].total_mib;
+        if (total_mib < 0 ||
+            (other->promised_mib > 0 && other->promised_mib >= total_mib))
+            return none; /* all of the card, or its size is not known */
         any_promise |= other->promised_mib >= 0;
         if (other->card != c->card)
             continue;
@@ -371,19 +366,6 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
             unused += left;
     }
     return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
-}
-
-/* Does the container overuse the card, and how does its pod? The memory beyond the tolerance
- * may be in many containers, with less in each. */
-static bool is_over(const struct overuse *o, size_t i, struct excess *excess)
-{
-    const struct usage_container *c = &o->u->containers[i];
-    if (!c->pod_uid.n || !c->container_id.n || !has_name(c) || c->used_mib < 0)
-        return false;
-    *excess = pod_excess(o, c);
-    return (c->unlimited_mib && excess->unlimited) ||
-           (excess->mib > excess->tolerance &&
-            (excess_of(c) > excess->tolerance || is_furthest_of_pod(o->u, i)));
 }
 
 /* -- how long -- */
@@ -508,8 +490,15 @@ static void judge_card(struct overuse *o, size_t card)
     o->n_suspects = 0;
     for (size_t i = 0; i < o->u->n_containers; i++) {
         const struct usage_container *c = &o->u->containers[i];
-        struct excess excess;
-        if (c->card != card || !is_over(o, i, &excess))
+        if (c->card != card || !c->pod_uid.n || !c->container_id.n || !has_name(c) ||
+            c->used_mib < 0)
+            continue;
+        const struct excess excess = pod_excess(o, c);
+        /* What is beyond the tolerance may be in many containers, with less in each. */
+        const bool is_over =
+            excess.mib > excess.tolerance &&
+            (excess_of(c) > excess.tolerance || is_furthest_of_pod(o->u, i));
+        if (!is_over && !(c->unlimited_mib && excess.unlimited))
             continue;
         const struct over *over = note_over(o, i, &excess);
         if (over->sum_ms < settings->grace_ms || o->u->promised_ms <= over->since_ms)

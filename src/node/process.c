@@ -217,39 +217,32 @@ struct stat_line {
     char state;
 };
 
-/* "PID (comm) S PPID ...": the name may have any characters, also ')' and ' '. */
-static bool read_stat(struct span stat, struct stat_line *line)
-{
-    const char *first = memchr(stat.n ? stat.p : "", '(', stat.n);
-    const char *last = stat.n ? memrchr(stat.p, ')', stat.n) : NULL;
-    int64_t v = 0;
-    if (!first || !last || last < first)
-        return false;
-    snprintf(line->name, sizeof line->name, "%.*s", (int)(last - first - 1), first + 1);
-    struct span rest = {last + 1, stat.n - (size_t)(last + 1 - stat.p)};
-    if (!span_starts(rest, SPAN(" ")))
-        return false;
-    span_cut(&rest, ' ');
-    line->state = rest.n ? rest.p[0] : '\0';
-    for (int i = AFTER_COMM; i < STARTED && rest.p; i++)
-        span_cut(&rest, ' ');
-    if (!rest.p || !span_i64(span_cut(&rest, ' '), &v) || v < 0)
-        return false;
-    line->started = (uint64_t)v;
-    return true;
-}
-
-/* ERR_NOT_FOUND: the process has ended. */
+/* "PID (comm) S PPID ...": the name may have any characters, also ')' and ' '. ERR_NOT_FOUND: the
+ * process has ended. */
 static int read_line(const char *host_root, int64_t pid, struct stat_line *line,
                      struct err *err)
 {
     cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/stat", host_root, pid);
     cleanup_buf struct buf text = {0};
+    int64_t started = -1;
     if (file_read(path, STAT_MAX, &text, err))
         return -1;
-    return read_stat(buf_span(&text), line)
-               ? 0
-               : err_set(err, ERR_INVALID, "%s is malformed", path);
+    const char *first = memchr(text.n ? text.p : "", '(', text.n);
+    const char *last = text.n ? memrchr(text.p, ')', text.n) : NULL;
+    if (first && last && last > first && span_starts(span_of(last + 1), SPAN(" "))) {
+        struct span rest = span_of(last + 2);
+        snprintf(line->name, sizeof line->name, "%.*s", (int)(last - first - 1),
+                 first + 1);
+        line->state = *rest.p;
+        for (int i = AFTER_COMM; i < STARTED && rest.p; i++)
+            span_cut(&rest, ' ');
+        if (!rest.p || !span_i64(span_cut(&rest, ' '), &started))
+            started = -1;
+    }
+    if (started < 0)
+        return err_set(err, ERR_INVALID, "%s is malformed", path);
+    line->started = (uint64_t)started;
+    return 0;
 }
 
 /* cgroup v1 shows a main thread that has exited in no cgroup, while the other threads of

@@ -44,17 +44,6 @@ static int64_t allocating_interval(const struct node_options *o)
     return o->sample_ms && !o->publishes ? o->sample_ms : SAMPLE_MS;
 }
 
-/* The stop saves nothing that is not saved: an allocation is on the disk before its answer. */
-static void end_process(struct node_program *p, const struct err *err)
-{
-    if (atomic_load(&p->ends))
-        return;
-    p->verdict = *err;
-    err_wrap(&p->verdict, "the container has lost the driver, and a new one finds it");
-    atomic_store(&p->ends, true);
-    kill(getpid(), SIGTERM);
-}
-
 /* An updateInterval above the allocator's concerns the Scv alone. */
 static void on_sample(void *ctx, struct gpu_sample *sample, const struct err *err,
                       int64_t took_ms)
@@ -69,8 +58,15 @@ static void on_sample(void *ctx, struct gpu_sample *sample, const struct err *er
                 err->msg);
         err = &gone;
     }
-    if (driver_loss_step(&p->loss, now, err ? err->code : ERR_NONE))
-        end_process(p, err);
+    /* The stop saves nothing that is not saved: an allocation is on the disk before its answer. */
+    if (driver_loss_step(&p->loss, now, err ? err->code : ERR_NONE) &&
+        !atomic_load(&p->ends)) {
+        p->verdict = *err;
+        err_wrap(&p->verdict,
+                 "the container has lost the driver, and a new one finds it");
+        atomic_store(&p->ends, true);
+        kill(getpid(), SIGTERM);
+    }
     if (p->allocating)
         allocating_sample(p->allocating, sample, err, took_ms);
     if (!p->publishing)

@@ -49,17 +49,6 @@ struct publishing {
 
 static void perform(void *ctx, void *job);
 
-/* A copy that owns its body. Calls have no other strings. */
-static struct publisher_output *copy_of(const struct publisher_output *o)
-{
-    size_t n = o->body ? strlen(o->body) + 1 : 0;
-    struct publisher_output *copy = xmalloc(sizeof *copy + n);
-    *copy = *o;
-    if (n)
-        copy->body = memcpy(copy + 1, o->body, n);
-    return copy;
-}
-
 /* The lane gets another worker, unless it has a former one that still hangs. */
 static void replace_worker(struct publishing *p, enum publisher_lane i)
 {
@@ -86,12 +75,19 @@ static void take_input(struct publishing *p, struct publisher_input in)
     /* With the lock, so that the calls of a lane are in the order of the steps. */
     step_write_logs(&outputs);
     STEP_EACH(struct publisher_output, o, &outputs)
-    if (o->type == PUBLISHER_RELIST)
-        informer_relist(p->scv);
-    else if (o->type == PUBLISHER_ABANDON)
-        replace_worker(p, o->lane);
-    else
-        worker_add(p->lanes[o->lane], copy_of(o));
+    {
+        const size_t n = o->body ? strlen(o->body) + 1 : 0;
+        if (o->type == PUBLISHER_RELIST) {
+            informer_relist(p->scv);
+        } else if (o->type == PUBLISHER_ABANDON) {
+            replace_worker(p, o->lane);
+        } else { /* a copy that owns its body; calls have no other strings */
+            struct publisher_output *job = xmalloc(sizeof *job + n);
+            *job = *o;
+            job->body = n ? memcpy(job + 1, o->body, n) : NULL;
+            worker_add(p->lanes[o->lane], job);
+        }
+    }
     pthread_mutex_unlock(&p->lock);
     step_outputs_fini(&outputs);
     if (sooner)

@@ -151,13 +151,29 @@ static struct usage_container *container_at(struct builder *b, size_t card,
     return add_container(b, &c);
 }
 
-/* The process has a slot of the card, or uses it without the limit that its pod has. */
-static void add_limit(struct usage_container *c, const struct usage_place *place,
-                      int64_t bytes, struct span uuid)
+/* Until all processes are added, `used_mib` and its parts are bytes. A process of a pod with a limit
+ * has a slot of the card, or uses it without the limit. */
+static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
+                    const struct usage_place *place)
 {
+    struct usage_container *c = container_at(b, card, place);
+    struct usage_pid *pids = (struct usage_pid *)c->pids;
+    const int64_t bytes = process->bytes;
+    if ((c->n_pids & (c->n_pids - 1)) == 0) { /* full */
+        pids = arena_alloc(&b->u->arena, (2 * c->n_pids + 1) * sizeof *pids);
+        if (c->n_pids)
+            memcpy(pids, c->pids, c->n_pids * sizeof *pids);
+    }
+    pids[c->n_pids++] = place->pid;
+    c->pids = pids;
+    c->used_mib = add(c->used_mib, bytes);
+    c->sm_percent = add(c->sm_percent, process->sm_percent);
+    c->has_library |= place->slots != NULL;
+    if (bytes <= 0 || !place->slots)
+        return;
     ARRAY_EACH_ITEM(const struct usage_slot, slot, place->slots, place->n_slots)
     {
-        if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, uuid)))
+        if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, b->cards[card].uuid)))
             continue;
         int64_t rest = bytes - (slot->used - slot->context);
         c->context_mib += rest > 0 ? rest : 0;
@@ -167,43 +183,7 @@ static void add_limit(struct usage_container *c, const struct usage_place *place
     c->unlimited_mib += bytes;
 }
 
-/* Until all processes are added, `used_mib` and its parts are bytes. */
-static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
-                    const struct usage_place *place)
-{
-    struct usage_container *c = container_at(b, card, place);
-    struct usage_pid *pids = (struct usage_pid *)c->pids;
-    if ((c->n_pids & (c->n_pids - 1)) == 0) { /* full */
-        pids = arena_alloc(&b->u->arena, (2 * c->n_pids + 1) * sizeof *pids);
-        if (c->n_pids)
-            memcpy(pids, c->pids, c->n_pids * sizeof *pids);
-    }
-    pids[c->n_pids++] = place->pid;
-    c->pids = pids;
-    c->used_mib = add(c->used_mib, process->bytes);
-    c->has_library |= place->slots != NULL;
-    if (process->bytes > 0 && place->slots)
-        add_limit(c, place, process->bytes, b->cards[card].uuid);
-    c->sm_percent = add(c->sm_percent, process->sm_percent);
-}
-
-/* `place` NULL: not known. The process can choose its name. */
-static void add_outside(struct builder *b, size_t card, const struct gpu_process *process,
-                        const struct usage_place *place, bool unmapped)
-{
-    struct usage_process *p = &b->outside[b->u->n_outside++];
-    struct span name = place ? place->name : (struct span){0};
-    *p = (struct usage_process){
-        .card = card,
-        .pid = {process->pid, place ? place->pid.started : 0},
-        .unmapped = unmapped,
-        .used_mib = mib_of(process->bytes),
-        .sm_percent = process->sm_percent,
-    };
-    for (size_t i = 0; i < name.n && i < USAGE_NAME - 1; i++)
-        p->name[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
-}
-
+/* The process can choose its name. */
 static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
 {
     const struct usage_place *const places = b->in.places;
@@ -216,10 +196,21 @@ static void add_process(struct builder *b, size_t card, const struct gpu_process
     if (kind == USAGE_ENDED)
         return;
     b->cards[card].complete &= process->bytes >= 0 && kind != USAGE_UNMAPPED;
-    if (kind == USAGE_CONTAINER)
+    if (kind == USAGE_CONTAINER) {
         add_use(b, card, process, place);
-    else
-        add_outside(b, card, process, place, kind == USAGE_UNMAPPED);
+        return;
+    }
+    struct usage_process *p = &b->outside[b->u->n_outside++];
+    *p = (struct usage_process){
+        .card = card,
+        .pid = {process->pid, place ? place->pid.started : 0},
+        .unmapped = kind == USAGE_UNMAPPED,
+        .used_mib = mib_of(process->bytes),
+        .sm_percent = process->sm_percent,
+    };
+    for (size_t i = 0; place && i < place->name.n && i < USAGE_NAME - 1; i++)
+        p->name[i] =
+            place->name.p[i] >= ' ' && place->name.p[i] <= '~' ? place->name.p[i] : '?';
 }
 
 static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)

@@ -250,17 +250,6 @@ static void read_host(struct usage_meter *m, struct usage_input *in, struct aren
         process_names_read(m->settings.host_root, a, &in->names, &in->n_names, err);
 }
 
-/* The containers whose pods have the files of the library. */
-static void find_library(const struct usage_meter *m, const struct allocation_set *set,
-                         struct arena *a, struct usage_input *in)
-{
-    struct usage_listed *list = arena_alloc(a, (set->n + 1) * sizeof *list);
-    in->library = list;
-    ALLOCATION_EACH(al, set)
-    if (m->settings.limit_dir && limit_dir_has(m->settings.limit_dir, al->uid.p))
-        list[in->n_library++] = (struct usage_listed){al->ns, al->name, al->container};
-}
-
 void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
                          const struct gpu_sample *sample, uint8_t isolation,
                          struct usage *u, struct err *err)
@@ -295,7 +284,14 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
         in.promised_ms = devices->asked_ms;
         in.listed = devices->listed;
         in.n_listed = devices->n_listed;
-        find_library(m, &devices->allocations, &a, &in);
+        const char *dir = m->settings.limit_dir;
+        struct usage_listed *library =
+            arena_alloc(&a, (devices->allocations.n + 1) * sizeof *library);
+        in.library = library;
+        ALLOCATION_EACH(al, &devices->allocations)
+        if (dir && limit_dir_has(dir, al->uid.p))
+            library[in.n_library++] =
+                (struct usage_listed){al->ns, al->name, al->container};
     }
     usage_build(&in, u);
     podresources_unref(devices);
