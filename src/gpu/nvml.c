@@ -87,26 +87,20 @@ const char *const gpu_library_dirs[GPU_LIBRARY_DIRS] = {
     "/lib/aarch64-linux-gnu/nvidia/current",
     "/lib"};
 
-/* The path of an open file, new: the loader does not take a file for another one that it has
- * loaded from the same descriptor. */
-static char *path_of(int fd)
+/* The path of the library in a directory of the root; new, or NULL. Not that of the descriptor in
+ * /proc: the loader takes a file for another one that it has loaded by the same name. */
+static char *find_in(int root, const char *directory)
 {
     char self[64], path[PATH_MAX];
     struct stat st;
+    cleanup_free char *at = xasprintf("%s/" LIBRARY, directory);
+    cleanup_close int fd = file_open_inside(root, at, O_PATH);
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(self, path, sizeof path - 1);
+    ssize_t n = fd < 0 ? -1 : readlink(self, path, sizeof path - 1);
     if (n <= 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
         return NULL;
     path[n] = '\0';
     return xstrdup(path);
-}
-
-/* The path of the library in a directory of the root; new, or NULL. */
-static char *find_in(int root, const char *directory)
-{
-    cleanup_free char *at = xasprintf("%s/" LIBRARY, directory);
-    cleanup_close int fd = file_open_inside(root, at, O_PATH);
-    return fd >= 0 ? path_of(fd) : NULL;
 }
 
 /* If `library` is a directory, the root of a driver: the path of libnvidia-ml.so.1 in one of

@@ -450,33 +450,6 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
 
 /* A label that this version does not know may mean that another plugin serves nvidia.com/gpu. The Scv
  * repeats it, so that no pod comes for it. */
-static void take_dialect(struct alloc_state *s, struct span label)
-{
-    struct span word = label.n ? label : span_of(s->settings.dialect);
-    if (span_eq(word, SPAN("none")))
-        word = (struct span){0};
-    const enum scv_dialect dialect = scv_dialect_of(word);
-    const bool same = span_eq(word, span_of(s->dialect));
-    if (!s->settings.dialect)
-        return;
-    snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
-    if (!same && dialect > SCV_DIALECT_HAMI)
-        alloc_state_log(s, LOG_ERROR,
-                        "the Node's label " KEY_DIALECT " is \"%s\", neither hami nor "
-                        "none: " KEY_NVIDIA_GPU " is not served",
-                        s->dialect);
-    if (!s->cards.settings.dialect == (dialect != SCV_DIALECT_HAMI))
-        return;
-    s->cards.settings.dialect = s->cards.settings.dialect ? NULL : s->settings.hami;
-    alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
-                    s->cards.settings.dialect ? "now" : "no longer");
-    /* What pods ask for and containers hold of it is not known yet. */
-    if (s->cards.settings.dialect)
-        s->listed = s->surveyed = false;
-    alloc_state_relist(s);
-    alloc_state_output(s, ALLOC_DEVICES);
-}
-
 static void on_node(struct alloc *a, const struct alloc_input *in)
 {
     struct alloc_state *s = &a->state;
@@ -489,7 +462,26 @@ static void on_node(struct alloc *a, const struct alloc_input *in)
     step_succeeded(&s->node);
     s->settings.response.cgpu_disable = in->cgpu_disable;
     s->driver_node = in->node;
-    take_dialect(s, in->dialect);
+    struct span word = in->dialect.n ? in->dialect : span_of(s->settings.dialect);
+    if (!s->settings.dialect || span_eq(word, SPAN("none")))
+        word = (struct span){0};
+    const enum scv_dialect dialect = scv_dialect_of(word);
+    if (!span_eq(word, span_of(s->dialect)) && dialect > SCV_DIALECT_HAMI)
+        alloc_state_log(s, LOG_ERROR,
+                        "the Node's label " KEY_DIALECT " is \"%.*s\", neither hami nor "
+                        "none: " KEY_NVIDIA_GPU " is not served",
+                        SPAN_ARG(word));
+    snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
+    if (!s->cards.settings.dialect != (dialect != SCV_DIALECT_HAMI)) {
+        s->cards.settings.dialect = s->cards.settings.dialect ? NULL : s->settings.hami;
+        alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
+                        s->cards.settings.dialect ? "now" : "no longer");
+        /* What pods ask for and containers hold of it is not known yet. */
+        if (s->cards.settings.dialect)
+            s->listed = s->surveyed = false;
+        alloc_state_relist(s);
+        alloc_state_output(s, ALLOC_DEVICES);
+    }
     s->node_read = true;
     choose_strategy(a);
     report_driver_limit(a);

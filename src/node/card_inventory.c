@@ -55,25 +55,20 @@ static void set_text(char *out, size_t size, struct span s)
     snprintf(out, size, "%.*s", SPAN_ARG(s));
 }
 
-static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
-{
-    return gpu_value(c, m, 0) >> 20;
-}
-
 static struct item item_of(const struct gpu_card *c)
 {
     const int64_t none = *c->parent_uuid ? INT32_MAX : -1;
     struct item item = {
         .card = {.id = c->index,
                  .has_used = gpu_knows(c, GPU_MEM_USED),
-                 .total_mib = mib_of(c, GPU_MEM_TOTAL),
+                 .total_mib = gpu_mib(c, GPU_MEM_TOTAL, 0),
                  /* Rounded so that the rest is whole MiB that programs can get. */
-                 .reserved_mib =
-                     mib_of(c, GPU_MEM_TOTAL) - ((gpu_value(c, GPU_MEM_TOTAL, 0) -
-                                                  gpu_value(c, GPU_MEM_RESERVED, 0)) >>
-                                                 20),
-                 .free_mib = mib_of(c, GPU_MEM_FREE),
-                 .used_mib = mib_of(c, GPU_MEM_USED),
+                 .reserved_mib = gpu_mib(c, GPU_MEM_TOTAL, 0) -
+                                 ((gpu_value(c, GPU_MEM_TOTAL, 0) -
+                                   gpu_value(c, GPU_MEM_RESERVED, 0)) >>
+                                  20),
+                 .free_mib = gpu_mib(c, GPU_MEM_FREE, 0),
+                 .used_mib = gpu_mib(c, GPU_MEM_USED, 0),
                  .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
                           .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
                           .sm_clock_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),

@@ -42,14 +42,6 @@ static int by_holder(const struct scv_held *h, const struct usage_container *c)
                ?: span_cmp(h->container, c->name);
 }
 
-static bool has_card(const struct scv_held *h, struct span uuid)
-{
-    for (size_t i = 0; i < h->n_uuids; i++)
-        if (span_eq(h->uuids[i], uuid))
-            return true;
-    return false;
-}
-
 /* The item of a container for a card; NULL: none. */
 static struct scv_held *item_of(const struct scv *scv, const struct usage_container *c,
                                 struct span uuid)
@@ -58,8 +50,9 @@ static struct scv_held *item_of(const struct scv *scv, const struct usage_contai
     if (!c->ns.n || from == scv->n_held || by_holder(&scv->held[from], c))
         return NULL;
     for (size_t i = from; i < scv->n_held && !by_holder(&scv->held[i], c); i++)
-        if (has_card(&scv->held[i], uuid))
-            return &scv->held[i];
+        for (size_t k = 0; k < scv->held[i].n_uuids; k++)
+            if (span_eq(scv->held[i].uuids[k], uuid))
+                return &scv->held[i];
     return &scv->held[from];
 }
 

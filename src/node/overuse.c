@@ -212,14 +212,6 @@ static bool is_first_of_its_name(const struct usage *u, size_t i)
 
 /* -- init containers -- */
 
-/* Is the init container of the pod of `c`? A container without a process has no UID. */
-static bool is_of_pod(const struct usage_init_promise *init,
-                      const struct usage_container *c)
-{
-    return span_eq(init->pod, c->pod) && span_eq(init->ns, c->ns) &&
-           (!c->pod_uid.n || span_eq(init->pod_uid, c->pod_uid));
-}
-
 /* What the pod is promised on the card of `c` while its init containers run, at most; -1:
  * not known. Sets *any if it has a promise for one of them. */
 static int64_t init_promise(const struct usage *u, const struct usage_container *c,
@@ -228,7 +220,9 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
     int64_t most = 0;
     ARRAY_EACH_ITEM(const struct usage_init_promise, init, u->inits, u->n_inits)
     {
-        if (!is_of_pod(init, c))
+        /* A container without a process has no UID. */
+        if (!span_eq(init->pod, c->pod) || !span_eq(init->ns, c->ns) ||
+            (c->pod_uid.n && !span_eq(init->pod_uid, c->pod_uid)))
             continue;
         *any = true;
         if (init->card != c->card)

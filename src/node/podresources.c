@@ -175,35 +175,18 @@ struct podresources_poller {
     bool allocates, changed;
 };
 
-/* Reports the last answer with the present allocations. */
-static void report(struct podresources_poller *l)
-{
-    struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
-    pods->asked = podresources_ref(l->asked);
-    pods->list = l->asked->list;
-    pods->asked_ms = l->asked->asked_ms;
-    cleanup_buf struct buf state = {0};
-    pthread_mutex_lock(&l->lock);
-    pods->allocates = l->allocates;
-    buf_set(&state, buf_span(&l->state));
-    pthread_mutex_unlock(&l->lock);
-    if (pods->allocates)
-        pods->allocates = allocation_set_read(&pods->allocations, buf_span(&state),
-                                              l->settings.node, NULL) == 0;
-    podresources_sort(pods);
-    l->settings.polled(l->settings.ctx, pods, NULL);
-    podresources_unref(pods);
-}
-
 static void tick(void *poller)
 {
     struct podresources_poller *l = poller;
     const struct podresources_poller_settings *set = &l->settings;
     const int64_t now = clock_mono_ms();
+    cleanup_buf struct buf state = {0};
     struct err err = {0};
     pthread_mutex_lock(&l->lock);
+    const bool allocates = l->allocates;
     bool changed = l->changed;
     l->changed = false;
+    buf_set(&state, buf_span(&l->state));
     pthread_mutex_unlock(&l->lock);
     const bool waits =
         set->admits && now < l->ask_ms + set->interval_ms && set->admits(set->ctx);
@@ -218,8 +201,18 @@ static void tick(void *poller)
         l->ask_ms = clock_mono_ms() + set->interval_ms;
     }
     l->due_ms = now >= l->ask_ms ? now + ADMITTING_MS : l->ask_ms;
-    if (l->asked && changed)
-        report(l);
+    if (!l->asked || !changed)
+        return;
+    struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
+    pods->asked = podresources_ref(l->asked);
+    pods->list = l->asked->list;
+    pods->asked_ms = l->asked->asked_ms;
+    pods->allocates =
+        allocates &&
+        allocation_set_read(&pods->allocations, buf_span(&state), set->node, NULL) == 0;
+    podresources_sort(pods);
+    set->polled(set->ctx, pods, NULL);
+    podresources_unref(pods);
 }
 
 static int64_t due(void *poller)

@@ -369,15 +369,6 @@ static bool node_seen_since(const struct publisher *p, int64_t since_ms)
     return p->node_uid.n && p->node_seen_ms >= since_ms;
 }
 
-static void get_node_if_needed(struct publisher *p)
-{
-    const struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
-    bool needed = !node_seen_since(p, p->observed.missing_ms) ||
-                  !node_seen_since(p, p->lease_missing_ms);
-    if (needed && !lane->busy && lane->due_ms <= p->now.mono_ms)
-        start_call(p, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
-}
-
 static void observe_node(struct publisher *p)
 {
     struct span uid = p->in->object ? p->in->object->meta.uid : (struct span){0};
@@ -534,20 +525,6 @@ static void write_scv(struct publisher *p)
     start_call(p, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
 }
 
-/* An older CRD has no such field. */
-static void check_dialect(struct publisher *p, const struct scv *answer)
-{
-    const char *before = p->not_stored;
-    p->not_stored = p->written.dialect && !answer->dialect.n
-                        ? "the API server does not store status.dialect: update the CRD "
-                          "of Scvs"
-                        : NULL;
-    if (p->not_stored && !before)
-        log_line(p, "scv", ERR_INVALID, "%s", p->not_stored);
-    if (p->not_stored != before)
-        render_scv(p);
-}
-
 static void observe_write(struct publisher *p)
 {
     struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
@@ -562,8 +539,16 @@ static void observe_write(struct publisher *p)
         if (created)
             log_line(p, "scv", ERR_NONE, "created Scv %s", p->settings.node);
         p->written.hash = o ? hash_of(o) : 0;
-        if (o)
-            check_dialect(p, &o->scv);
+        const char *before = p->not_stored;
+        if (o) /* an older CRD has no such field */
+            p->not_stored = p->written.dialect && !o->scv.dialect.n
+                                ? "the API server does not store status.dialect: update "
+                                  "the CRD of Scvs"
+                                : NULL;
+        if (p->not_stored && !before)
+            log_line(p, "scv", ERR_INVALID, "%s", p->not_stored);
+        if (p->not_stored != before)
+            render_scv(p);
         if (o &&
             !object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
             observe_scv(p, o);
@@ -750,7 +735,11 @@ void publisher_step(struct publisher *p, struct step_time now,
     expire_samples_and_pods(p);
     tick_scv(p);
     send_lease_if_due(p);
-    get_node_if_needed(p);
+    const struct lane *node = &p->lanes[PUBLISHER_LANE_NODE];
+    if ((!node_seen_since(p, p->observed.missing_ms) ||
+         !node_seen_since(p, p->lease_missing_ms)) &&
+        !node->busy && node->due_ms <= now.mono_ms)
+        start_call(p, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
 }
 
 /* A call that was due in the last step and was not made waits for another input. */

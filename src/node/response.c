@@ -217,18 +217,6 @@ static int64_t units_on(const struct work *w, size_t i)
                                         : allocation_mib(w->al, &w->al->cards[i], 1);
 }
 
-/* The units of the whole pod. */
-static int64_t pod_units(const struct work *w)
-{
-    const struct pod_allocation *pod = w->pod;
-    int64_t sum = pod->request.units;
-    for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
-        const struct plugin_card *card = pod_allocation_card(w->node, &pod->cards[i]);
-        sum += card ? card_units(w, card) : 0;
-    }
-    return sum;
-}
-
 /* MPS: the memory limit is per card, in the container's numbering. The thread percentage is
  * one number for all cards: the share of compute in the limits, else the smallest share of
  * memory. Clients and server communicate through a pipe and shared memory. */
@@ -376,16 +364,6 @@ static int64_t mib_on_each(const struct work *w)
     return mib;
 }
 
-/* Why the driver's limit cannot be said for this container; NULL: it can. */
-static const char *check_driver_limit(const struct work *w)
-{
-    if (!limit_cdi_is_name(w->pod->uid, w->al->container))
-        return RESPONSE_STATIC_POD;
-    return mib_on_each(w) ? NULL
-                          : "the driver's limit is the same on each card of a container, "
-                            "and its promise is not";
-}
-
 static void add_driver_limit(const struct work *w)
 {
     struct response *r = w->r;
@@ -495,11 +473,15 @@ struct response *response_of(const struct response_settings *settings,
                              struct err *err)
 {
     struct work w = {settings, cards, pod, c, al, .a = a, .r = empty(a)};
-    int64_t mine = 0;
+    int64_t mine = 0, of_pod = pod->request.units;
     if (find_cards(&w, err))
         return NULL;
     for (size_t i = 0; i < w.n; i++)
         mine += units_on(&w, i);
+    for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
+        const struct plugin_card *card = pod_allocation_card(cards, &pod->cards[i]);
+        of_pod += card ? card_units(&w, card) : 0;
+    }
     if (check_cdi(&w, err))
         return NULL;
     find_ring(&w);
@@ -509,7 +491,7 @@ struct response *response_of(const struct response_settings *settings,
     if (c->privileged)
         add_env(w.r, "CUDA_VISIBLE_DEVICES", list(&w, UUIDS, ""));
     add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
-    add_number(w.r, a, KEY_MEM_POD, pod_units(&w));
+    add_number(w.r, a, KEY_MEM_POD, of_pod);
     add_number(w.r, a, KEY_MEM_CONTAINER, mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
     int32_t numa = w.n ? w.cards[0]->near.numa_node : -1;
@@ -528,9 +510,13 @@ struct response *response_of(const struct response_settings *settings,
     const bool none = span_eq(pod->isolation, SPAN("none")) && settings->less_isolation;
     w.r->limit_needed = span_eq(pod->isolation, SPAN("driver")) ||
                         (settings->isolation == ISOLATION_DRIVER && !none);
-    const char *no_driver = isolation & SCV_ISOLATION_DRIVER ? check_driver_limit(&w)
-                            : w.r->limit_needed ? response_no_driver(settings)
-                                                : NULL;
+    const char *no_driver =
+        !(isolation & SCV_ISOLATION_DRIVER)
+            ? (w.r->limit_needed ? response_no_driver(settings) : NULL)
+        : !limit_cdi_is_name(pod->uid, al->container) ? RESPONSE_STATIC_POD
+        : !mib_on_each(&w) ? "the driver's limit is the same on each card of a "
+                             "container, and its promise is not"
+                           : NULL;
     if (no_driver && w.r->limit_needed) {
         err_set(err, ERR_FORBIDDEN,
                 "container %.*s may not start without the driver's limit of memory: %s",

@@ -213,12 +213,6 @@ static void add_process(struct builder *b, size_t card, const struct gpu_process
             place->name.p[i] >= ' ' && place->name.p[i] <= '~' ? place->name.p[i] : '?';
 }
 
-static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)
-{
-    int64_t bytes = gpu_value(card, metric, -1);
-    return bytes < 0 ? -1 : bytes / MIB;
-}
-
 static void add_cards(struct builder *b)
 {
     const struct gpu_sample *s = b->in.sample;
@@ -236,8 +230,8 @@ static void add_cards(struct builder *b)
         *card = (struct usage_card){
             .index = from->index,
             .uuid = arena_copy(&u->arena, span_of(from->uuid)),
-            .total_mib = whole_mib(from, GPU_MEM_TOTAL),
-            .free_mib = whole_mib(from, GPU_MEM_FREE),
+            .total_mib = gpu_mib(from, GPU_MEM_TOTAL, -1),
+            .free_mib = gpu_mib(from, GPU_MEM_FREE, -1),
             .processes_known = from->processes_known,
             .complete = from->processes_known,
         };

@@ -99,12 +99,6 @@ static bool is_anywhere(const struct podresources_entry *e)
     return false;
 }
 
-static int64_t total_mib_of(const struct gpu_card *card)
-{
-    int64_t bytes = gpu_value(card, GPU_MEM_TOTAL, -1);
-    return bytes < 0 ? -1 : bytes >> 20;
-}
-
 size_t usage_meter_promises(const struct usage_meter *m,
                             const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,
@@ -115,7 +109,7 @@ size_t usage_meter_promises(const struct usage_meter *m,
         arena_alloc(a, (devices->n * sample->n_cards + 1) * sizeof *list);
     for (size_t c = 0; c < sample->n_cards; c++) {
         const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
-        int64_t total_mib = total_mib_of(&sample->cards[c]);
+        int64_t total_mib = gpu_mib(&sample->cards[c], GPU_MEM_TOTAL, -1);
         ARRAY_EACH_ITEM(const struct podresources_entry, e, devices->entries, devices->n)
         {
             bool anywhere = is_anywhere(e);
@@ -169,7 +163,7 @@ static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
             al->role == CONTAINER_INIT ? part_of(al, card) : NULL;
         if (!part)
             continue;
-        int64_t total_mib = total_mib_of(card);
+        int64_t total_mib = gpu_mib(card, GPU_MEM_TOTAL, -1);
         list[n++] = (struct usage_init_promise){
             .pod_uid = arena_copy(a, al->uid),
             .ns = arena_copy(a, al->ns),
