@@ -365,27 +365,6 @@ static void read_identity(struct reader *r)
         gpu_set_text(c->bus_id, sizeof c->bus_id, text_of(pci.bus_id, sizeof pci.bus_id));
 }
 
-/* The metrics that are the only result of a call. */
-static void read_numbers(struct reader *r)
-{
-    struct gpu_card *c = r->card;
-    unsigned v = 0;
-    if (CALL(r, minor, &v))
-        gpu_set(c, GPU_MINOR, v);
-    if (CALL(r, pcie_gen, &v))
-        gpu_set(c, GPU_PCIE_GEN_MAX, v);
-    if (CALL(r, pcie_width, &v))
-        gpu_set(c, GPU_PCIE_WIDTH_MAX, v);
-    if (CALL(r, power_limit, &v))
-        gpu_set(c, GPU_POWER_LIMIT, v);
-    if (CALL(r, max_clock, NVML_CLOCK_SM, &v))
-        gpu_set(c, GPU_CLOCK_SM_MAX, v);
-    if (CALL(r, max_clock, NVML_CLOCK_MEM, &v))
-        gpu_set(c, GPU_CLOCK_MEM_MAX, v);
-    if (CALL(r, temperature, NVML_TEMPERATURE_GPU, &v))
-        gpu_set(c, GPU_TEMPERATURE, v);
-}
-
 static void read_memory(struct reader *r)
 {
     struct nvml_memory_v2 v2 = {.version = NVML_MEMORY_V2};
@@ -408,13 +387,29 @@ static void read_memory(struct reader *r)
                       r->call->error_string(rc), rc);
 }
 
-static void read_health(struct reader *r)
+/* NVML_OK, or a code for which is_gone is true. */
+static int end_card(struct reader *r)
 {
-    struct gpu_card *c = r->card;
+    if (r->lost)
+        gpu_set_state(r->card, GPU_LOST, "%s (%d)", r->call->error_string(r->lost),
+                      r->lost);
+    gpu_derive_state(r->card);
+    return r->gone;
+}
+
+/* NVML_OK, or a code for which is_gone is true. */
+static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
+                     struct arena *a, struct gpu_card *c)
+{
+    struct reader reader = {.call = call, .device = device, .card = c}, *r = &reader;
     struct nvml_utilization u = {0};
     struct nvml_field recovery = {.id = NVML_FI_RECOVERY_ACTION};
     struct nvml_fabric fabric = {.version = NVML_FABRIC_V2};
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0, mode = 0, next = 0;
+    unsigned v = 0;
+    uint64_t used = 0;
+    read_identity(r);
+    read_memory(r);
     if (CALL(r, utilization, &u))
         gpu_set(c, GPU_UTILIZATION, u.gpu);
     if (CHECK(r, "retired pages", pages_pending, &pending))
@@ -437,47 +432,36 @@ static void read_health(struct reader *r)
         gpu_set(c, GPU_FABRIC_STATE, fabric.state);
         gpu_set(c, GPU_FABRIC_STATUS, fabric.status);
     }
-}
-
-static void set_unified(struct gpu_card *c, uint64_t total)
-{
-    uint64_t used = 0;
+    if (CALL(r, minor, &v))
+        gpu_set(c, GPU_MINOR, v);
+    if (CALL(r, pcie_gen, &v))
+        gpu_set(c, GPU_PCIE_GEN_MAX, v);
+    if (CALL(r, pcie_width, &v))
+        gpu_set(c, GPU_PCIE_WIDTH_MAX, v);
+    if (CALL(r, power_limit, &v))
+        gpu_set(c, GPU_POWER_LIMIT, v);
+    if (CALL(r, max_clock, NVML_CLOCK_SM, &v))
+        gpu_set(c, GPU_CLOCK_SM_MAX, v);
+    if (CALL(r, max_clock, NVML_CLOCK_MEM, &v))
+        gpu_set(c, GPU_CLOCK_MEM_MAX, v);
+    if (CALL(r, temperature, NVML_TEMPERATURE_GPU, &v))
+        gpu_set(c, GPU_TEMPERATURE, v);
+    if (may_call(r))
+        did(r, read_processes(call, device, a, c));
+    if (!r->unified || !may_call(r))
+        return end_card(r);
     for (size_t i = 0; i < c->n_processes; i++)
         used += c->processes[i].bytes > 0 ? (uint64_t)c->processes[i].bytes : 0;
-    used = used < total ? used : total;
-    if (total)
-        gpu_set_memory(c, &(struct gpu_memory){total, total - used, used, 0, true});
+    used = used < unified_bytes ? used : unified_bytes;
+    if (unified_bytes)
+        gpu_set_memory(
+            c, &(struct gpu_memory){unified_bytes, unified_bytes - used, used, 0, true});
     else
         gpu_set_state(
             c, GPU_UNREADABLE,
             "its memory is that of the system, and --unified-memory does not say "
             "how much of it is the card's");
-}
-
-/* NVML_OK, or a code for which is_gone is true. */
-static int end_card(struct reader *r)
-{
-    if (r->lost)
-        gpu_set_state(r->card, GPU_LOST, "%s (%d)", r->call->error_string(r->lost),
-                      r->lost);
-    gpu_derive_state(r->card);
-    return r->gone;
-}
-
-/* NVML_OK, or a code for which is_gone is true. */
-static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
-                     struct arena *a, struct gpu_card *card)
-{
-    struct reader r = {.call = call, .device = device, .card = card};
-    read_identity(&r);
-    read_memory(&r);
-    read_health(&r);
-    read_numbers(&r);
-    if (may_call(&r))
-        did(&r, read_processes(call, device, a, card));
-    if (r.unified && may_call(&r))
-        set_unified(card, unified_bytes);
-    return end_card(&r);
+    return end_card(r);
 }
 
 /* -- the instances of a card in MIG mode -- */
@@ -683,35 +667,6 @@ static void create_set(struct nvml *n)
         n->set = NULL;
 }
 
-/* Registers the events of a card, once per event set. One unsupported event type makes
- * NVML reject all of them. (After another rejection the set may be broken, says nvml.h;
- * the wait returns an error then.) */
-static void watch_card(struct nvml *n, struct slot *slot)
-{
-    unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
-    if (!n->set || slot->tried)
-        return;
-    slot->tried = true;
-    if (n->call.event_types && n->call.event_types(slot->device, &has) == NVML_OK)
-        want &= has;
-    int rc = want ? n->call.watch(slot->device, want, n->set) : NVML_NOT_SUPPORTED;
-    n->n_watched += rc == NVML_OK;
-    slot->unwatched = rc ? rc : want & NVML_EVENT_XID ? NVML_OK : NVML_NOT_SUPPORTED;
-}
-
-/* The first failure of a wait is the end of a set, which the next sample replaces. */
-static void set_events(const struct nvml *n, const struct slot *slot,
-                       struct gpu_card *card)
-{
-    int rc = !n->set                ? n->set_failed
-             : slot->unwatched      ? slot->unwatched
-             : n->wait_failures > 1 ? n->wait_failed
-                                    : NVML_OK;
-    card->events = rc == NVML_OK;
-    if (rc)
-        note_unchecked(&n->call, card, "XIDs are not watched", rc);
-}
-
 static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
 {
     struct slot *slot = &n->slots[card->index];
@@ -727,15 +682,33 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     rc = read_card(&n->call, device, n->unified_bytes, a, card);
     if (rc)
         return rc;
-    if (card->state != GPU_LOST) {
-        watch_card(n, slot);
-        slot->last = *card;
-        slot->last.processes_known = false;
-        slot->last.processes = NULL;
-        slot->last.n_processes = 0;
-        slot->last.unchecked[0] = '\0';
-        set_events(n, slot, card);
+    if (card->state == GPU_LOST)
+        return NVML_OK;
+    /* Events are registered once per event set. One unsupported event type makes NVML reject all of
+     * them. (After another rejection the set may be broken, says nvml.h; the wait returns an error
+     * then.) */
+    if (n->set && !slot->tried) {
+        unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
+        slot->tried = true;
+        if (n->call.event_types && n->call.event_types(device, &has) == NVML_OK)
+            want &= has;
+        rc = want ? n->call.watch(device, want, n->set) : NVML_NOT_SUPPORTED;
+        n->n_watched += rc == NVML_OK;
+        slot->unwatched = rc ? rc : want & NVML_EVENT_XID ? NVML_OK : NVML_NOT_SUPPORTED;
     }
+    slot->last = *card;
+    slot->last.processes_known = false;
+    slot->last.processes = NULL;
+    slot->last.n_processes = 0;
+    slot->last.unchecked[0] = '\0';
+    /* The first failure of a wait is the end of a set, which the next sample replaces. */
+    rc = !n->set                ? n->set_failed
+         : slot->unwatched      ? slot->unwatched
+         : n->wait_failures > 1 ? n->wait_failed
+                                : NVML_OK;
+    card->events = rc == NVML_OK;
+    if (rc)
+        note_unchecked(&n->call, card, "XIDs are not watched", rc);
     return NVML_OK;
 }
 

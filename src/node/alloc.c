@@ -721,14 +721,12 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     struct alloc *a = xcalloc(1, sizeof *a);
     struct alloc_state *s = &a->state;
     s->settings = *settings;
-    s->settings.response.unit_mib = settings->unit_mib;
+    s->settings.response.unit_mib = settings->cards.unit_mib;
     list_init(&s->pods);
     list_init(&a->requests);
     a->identify = identify_new(s);
     a->wanted_strategy = settings->response.strategy;
-    cards_init(&s->cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
-                                                   .slots = settings->slots,
-                                                   .silent_ms = settings->silent_ms});
+    cards_init(&s->cards, &settings->cards);
     return a;
 }
 

@@ -121,7 +121,7 @@ void allocating_sample(struct allocating *p, const struct gpu_sample *sample,
     const int64_t now = clock_mono_ms();
     if (sample)
         limit_readback_sample(p->limits, p->gpu, sample, now);
-    if (took_ms >= p->alloc.silent_ms)
+    if (took_ms >= p->alloc.cards.silent_ms)
         card_inventory_failed(inventory, now, "the driver does not respond", true);
     if (sample)
         card_inventory_sample(inventory, now, sample);
@@ -156,7 +156,7 @@ static struct status_facts facts_of(struct allocating *p)
 {
     struct status_facts f = {.now_ms = clock_mono_ms(),
                              .started_ms = p->started_ms,
-                             .late_ms = p->options->late_ms};
+                             .late_ms = p->options->publisher.late_ms};
     dispatcher_stats(p->dispatcher, &f.dispatcher);
     return f;
 }
@@ -234,15 +234,14 @@ struct allocating *allocating_new(const struct node_options *options,
     p->started_ms = clock_mono_ms();
     p->alloc = options->alloc;
     p->alloc.node = options->node_name;
-    p->alloc.unit_mib = options->unit_mib;
     p->alloc.dialect = !options->publishes ? NULL : options->requests_of ? "hami" : "";
-    p->alloc.silent_ms = interval_ms + options->sampler_limit_ms;
+    p->alloc.cards.silent_ms = interval_ms + options->publisher.sampler_limit_ms;
     p->alloc.response.limit_dir = options->limit_dir;
     p->alloc.response.strategy = options->driver.strategy;
     p->alloc.response.by_index = options->driver.by_index;
     /* The kubelet's list keeps a card as long as the process lives. */
-    p->cards.inventory =
-        card_inventory_new(&(struct card_inventory_settings){INT64_MAX, options->health});
+    p->cards.inventory = card_inventory_new(
+        &(struct card_inventory_settings){INT64_MAX, options->publisher.cards.health});
     p->hami = dialect_hami;
     p->alloc.hami = &p->hami;
     if (dialect_configure(&p->hami, span_of(options->hami_values), err))
@@ -255,15 +254,19 @@ struct allocating *allocating_new(const struct node_options *options,
     return NULL;
 }
 
-uint8_t allocating_isolation(struct allocating *p, struct buf *why)
+void allocating_describe(struct allocating *p, struct arena *arena,
+                         struct publisher_input *in)
 {
     const enum isolation isolation = p->alloc.response.isolation;
     struct dispatcher_stats stats;
     dispatcher_stats(p->dispatcher, &stats);
+    in->isolation = stats.isolation;
     if (stats.no_driver[0] && isolation != ISOLATION_NONE && isolation != ISOLATION_MPS)
-        buf_printf(why, "the driver cannot limit the memory of containers: %s",
-                   stats.no_driver);
-    return stats.isolation;
+        in->no_isolation = span_of(
+            arena_printf(arena, "the driver cannot limit the memory of containers: %s",
+                         stats.no_driver));
+    const struct span dialect = status_dialect(&stats, &in->unserved);
+    in->dialect = dialect.p ? arena_copy(arena, dialect) : dialect;
 }
 
 static void on_saved(void *ctx, struct span state)
@@ -272,15 +275,6 @@ static void on_saved(void *ctx, struct span state)
     limit_readback_allocations(p->limits, state);
     if (p->saved)
         p->saved(p->saved_ctx, state);
-}
-
-bool allocating_dialect(struct allocating *p, struct buf *dialect, bool *waits)
-{
-    struct dispatcher_stats stats;
-    dispatcher_stats(p->dispatcher, &stats);
-    const struct span is = status_dialect(&stats, waits);
-    buf_add_span(dialect, is);
-    return is.p;
 }
 
 /* The dispatcher's thread starts last, because it calls all other parts. */

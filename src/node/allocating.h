@@ -33,11 +33,9 @@ void allocating_event(struct allocating *a, const struct gpu_event *event);
 bool allocating_any_lost(const struct allocating *a);
 
 /* From any thread. */
-/* What containers on this node can be held to their promise by: bits of domain/scv.h. Appends why
- * the driver cannot, if --isolation wants it. */
-uint8_t allocating_isolation(struct allocating *a, struct buf *why);
-/* Appends the dialect of the node for its Scv. False: what the Scv has is right; *waits: if it has one. */
-bool allocating_dialect(struct allocating *a, struct buf *dialect, bool *waits);
+/* Sets what a sample says of this node beside its cards: its isolation, and its dialect. */
+void allocating_describe(struct allocating *a, struct arena *arena,
+                         struct publisher_input *in);
 bool allocating_admits(struct allocating *a); /* an admission is under way */
 struct limit_readback *allocating_limits(struct allocating *a); /* borrowed */
 void allocating_checks(struct allocating *a, enum status_probe probe,

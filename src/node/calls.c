@@ -334,7 +334,7 @@ struct calls *calls_start(const struct node_options *options, struct kube_client
                                           .instance = options->node_name,
                                           .seed = rng_entropy()});
     c->pods_settings = (struct pods_settings){.node = options->node_name,
-                                              .unit_mib = options->unit_mib,
+                                              .unit_mib = options->alloc.cards.unit_mib,
                                               .input = post_input,
                                               .ctx = c};
     c->pods = pods_informer_new(&c->pods_settings, client);

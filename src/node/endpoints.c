@@ -255,7 +255,7 @@ void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
         if (!e->registration.wanted && s->cards.n) {
             if (e->resource == IDS_MEM)
                 cards_fit(&s->cards, &why);
-            else if (ids_are_slots(e->resource) && !s->settings.slots)
+            else if (ids_are_slots(e->resource) && !s->cards.settings.slots)
                 err_set(&why, ERR_NOT_FOUND, "--slots is 0");
             else if (ids_are_slots(e->resource) && !s->surveyed)
                 err_set(&why, ERR_UNAVAILABLE,

@@ -209,7 +209,8 @@ static struct local_pod *add_static_pod(struct identify *id,
         list_prepend(&s->pods, &p->link);
     }
     pod_allocation_free(p->pod);
-    p->pod = pod_allocation_new(&pod, s->settings.unit_mib, s->cards.settings.dialect);
+    p->pod =
+        pod_allocation_new(&pod, s->cards.settings.unit_mib, s->cards.settings.dialect);
     p->list = s->list;
     unknown_pod(id, view->ns, view->name)->serial = 0;
     return p;
@@ -252,34 +253,6 @@ static void survey_pod(struct identify *id, const struct kubelet_request *req,
     of->ns = view->ns;
 }
 
-/* The kubelet writes the text into the status of the pod that the request is for, which is one
- * of those in the survey. Users who can read that status may have no access to the namespaces
- * of the others. */
-static bool reject_survey(struct kubelet_request *req, const struct survey *of)
-{
-    struct rejection *r = &req->rejection;
-    cleanup_free char *names = NULL;
-    if (of->matches > 1) {
-        names = xasprintf(", among them %s and %s", of->other->full_name,
-                          of->match.local->pod->full_name);
-        rejection_set(
-            r, REJECTED_AMBIGUOUS,
-            "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
-            of->matches, (long long)req->size, ids_resource_name(req->resource),
-            of->several_ns ? "" : names);
-    } else {
-        names = xasprintf(": %.*s/%.*s", SPAN_ARG(of->unknown_pod->ns),
-                          SPAN_ARG(of->unknown_pod->name));
-        rejection_set(r, REJECTED_UNKNOWN_POD,
-                      "the request can be for a pod that the kubelet has and the API "
-                      "server has not sent yet%s",
-                      of->several_ns ? "" : names);
-    }
-    if (of->several_ns)
-        snprintf(r->names, sizeof r->names, "%s", names);
-    return false;
-}
-
 bool identify_by_list(struct identify *id, struct kubelet_request *req,
                       const struct alloc_kubelet_view *view, struct alloc_target *t)
 {
@@ -309,10 +282,33 @@ bool identify_by_list(struct identify *id, struct kubelet_request *req,
     if (of.matches == 0 && of.unknown_pods == 1 &&
         (s->now.mono_ms - req->began_ms) * 2 >= s->settings.wait_ms)
         of.match.local = add_static_pod(id, req, of.unknown_pod);
-    if (!of.match.local || of.matches + of.unknown_pods > 1)
-        return reject_survey(req, &of);
-    *t = of.match;
-    return true;
+    if (of.match.local && of.matches + of.unknown_pods == 1) {
+        *t = of.match;
+        return true;
+    }
+    /* The kubelet writes the text into the status of the pod that the request is for, which is one
+     * of those in the survey. Users who can read that status may have no access to the namespaces
+     * of the others. */
+    struct rejection *r = &req->rejection;
+    cleanup_free char *names =
+        of.matches > 1 ? xasprintf(", among them %s and %s", of.other->full_name,
+                                   of.match.local->pod->full_name)
+                       : xasprintf(": %.*s/%.*s", SPAN_ARG(of.unknown_pod->ns),
+                                   SPAN_ARG(of.unknown_pod->name));
+    const char *shown = of.several_ns ? "" : names;
+    if (of.matches > 1)
+        rejection_set(
+            r, REJECTED_AMBIGUOUS,
+            "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
+            of.matches, (long long)req->size, ids_resource_name(req->resource), shown);
+    else
+        rejection_set(r, REJECTED_UNKNOWN_POD,
+                      "the request can be for a pod that the kubelet has and the API "
+                      "server has not sent yet%s",
+                      shown);
+    if (of.several_ns)
+        snprintf(r->names, sizeof r->names, "%s", names);
+    return false;
 }
 
 /* Allocate */

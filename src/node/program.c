@@ -224,8 +224,7 @@ int node_program_once(const struct node_options *options, struct buf *out,
     if (rc)
         return rc;
     gethostname(host, sizeof host - 1);
-    struct card_inventory *inv = card_inventory_new(
-        &(struct card_inventory_settings){options->keep_lost_ms, options->health});
+    struct card_inventory *inv = card_inventory_new(&options->publisher.cards);
     struct scv scv = {
         .meta.name = span_of(options->node_name ? options->node_name : host),
         .update_interval_ms = options->publisher.interval_ms,

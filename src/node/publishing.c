@@ -140,7 +140,7 @@ static void measure(void *ctx, void *job)
     struct publishing *p = ctx;
     cleanup_gpu_sample struct gpu_sample taken = {0};
     struct usage usage = {0};
-    cleanup_buf struct buf no_isolation = {0}, dialect = {0};
+    cleanup_arena struct arena a = {0};
     struct err err, unknown = {0};
     (void)job;
     pthread_mutex_lock(&p->sample_lock);
@@ -152,27 +152,21 @@ static void measure(void *ctx, void *job)
     pthread_mutex_unlock(&p->sample_lock);
     const struct gpu_sample *sample = failed ? NULL : &taken;
     ++*(failed ? &p->metrics.failed_samples : &p->metrics.samples);
-    const uint8_t isolation =
-        p->allocating ? allocating_isolation(p->allocating, &no_isolation) : 0;
-    bool dialect_waits = false;
-    const bool dialect_known =
-        !p->allocating || allocating_dialect(p->allocating, &dialect, &dialect_waits);
-    usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, isolation, &usage,
-                        &unknown);
+    /* Without allocating, the Scv has no dialect. */
+    struct publisher_input sampled = {.type = PUBLISHER_SAMPLED,
+                                      .sample = sample,
+                                      .dialect = SPAN(""),
+                                      .err = failed ? &err : NULL};
+    if (p->allocating)
+        allocating_describe(p->allocating, &a, &sampled);
+    usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, sampled.isolation,
+                        &usage, &unknown);
     overuse_actor_take(p->overuse_actor, &usage);
     /* The use goes before the sample, so that a write which the sample causes has it. */
     take_input(p, (struct publisher_input){
                       .type = PUBLISHER_USAGE, .usage = &usage, .err = &unknown});
     usage_fini(&usage);
-    take_input(p, (struct publisher_input){.type = PUBLISHER_SAMPLED,
-                                           .sample = sample,
-                                           .isolation = isolation,
-                                           .no_isolation = buf_span(&no_isolation),
-                                           .dialect = dialect_known
-                                                          ? span_of(dialect.p ?: "")
-                                                          : (struct span){0},
-                                           .unserved = dialect_waits,
-                                           .err = failed ? &err : NULL});
+    take_input(p, sampled);
 }
 
 void publishing_sample(struct publishing *p, struct gpu_sample *sample,
@@ -226,7 +220,7 @@ static void add_pods_check(struct publishing *p, enum status_probe probe,
     const struct step_failure *f = &watch.failure;
     const int64_t now = clock_mono_ms();
     struct err err = {0};
-    bool fails = f->failures && now - f->since_ms >= p->options->late_ms;
+    bool fails = f->failures && now - f->since_ms >= p->options->publisher.late_ms;
     if (now - watch.alive_ms >= PUBLISHER_HANGS_MS)
         status_report_add(
             report, "threads",
@@ -320,13 +314,9 @@ struct publishing *publishing_new(const struct node_options *options,
     p->ticker = ticker_new();
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
         *options->driver.host_root ? options->driver.host_root : "/", options->limit_dir,
-        options->unit_mib, pods_limit_ms,
+        options->alloc.cards.unit_mib, pods_limit_ms,
         allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
-    publisher.late_ms = options->late_ms;
-    publisher.sampler_limit_ms = options->sampler_limit_ms;
-    publisher.cards =
-        (struct card_inventory_settings){options->keep_lost_ms, options->health};
     publisher.with_pods = polls_pods(options);
     publisher.pods_limit_ms = pods_limit_ms;
     publisher.seed = rng_entropy();
@@ -350,7 +340,7 @@ struct publishing *publishing_new(const struct node_options *options,
         .ctx = p});
     p->pods_settings =
         (struct pods_settings){.node = options->node_name,
-                               .unit_mib = options->unit_mib,
+                               .unit_mib = options->alloc.cards.unit_mib,
                                .denied = "; promises of init containers stay unknown "
                                          "(manifests/scv-agent.yaml.example)",
                                .input = usage_meter_pod,
