@@ -209,29 +209,6 @@ static int list_processes(void *device, const struct list_call *list,
     return rc;
 }
 
-/* Cards without graphics or MPS do not support these two lists; compute is required. */
-static int list_all(const struct nvml_calls *c, void *device, struct process_list *out,
-                    bool *known)
-{
-    static const size_t v1 = sizeof(struct nvml_process_v1);
-    static const size_t v2 = sizeof(struct nvml_process_v2);
-    const struct list_call lists[] = {
-        {c->compute ? c->compute : c->compute_v1, c->compute ? v2 : v1},
-        {c->graphics ? c->graphics : c->graphics_v1, c->graphics ? v2 : v1},
-        {c->mps ? c->mps : c->mps_v1, c->mps ? v2 : v1},
-    };
-    *known = false;
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        int rc = lists[i].call ? list_processes(device, &lists[i], out)
-                               : NVML_FUNCTION_NOT_FOUND;
-        bool none = rc == NVML_NOT_SUPPORTED || rc == NVML_FUNCTION_NOT_FOUND;
-        if (rc != NVML_OK && (i == 0 || !none))
-            return rc;
-    }
-    *known = true;
-    return NVML_OK;
-}
-
 /* Some drivers leave items of the buffer unset: these have pid 0, an old time, or
  * percentages beyond 100. */
 static void take_utilization(const struct nvml_process_utilization *u, unsigned n,
@@ -274,14 +251,29 @@ static int read_utilization(const struct nvml_calls *c, void *device,
     return rc;
 }
 
-/* NVML_OK, or the code of the call that found the driver gone or the card lost. */
-static int read_processes(const struct nvml_calls *call, void *device, struct arena *a,
+/* NVML_OK, or the code of the call that found the driver gone or the card lost. Cards without graphics
+ * or MPS do not support these two lists; compute is required. */
+static int read_processes(const struct nvml_calls *c, void *device, struct arena *a,
                           struct gpu_card *card)
 {
+    static const size_t v1 = sizeof(struct nvml_process_v1);
+    static const size_t v2 = sizeof(struct nvml_process_v2);
+    const struct list_call lists[] = {
+        {c->compute ? c->compute : c->compute_v1, c->compute ? v2 : v1},
+        {c->graphics ? c->graphics : c->graphics_v1, c->graphics ? v2 : v1},
+        {c->mps ? c->mps : c->mps_v1, c->mps ? v2 : v1},
+    };
     struct process_list list = {0};
-    int rc = list_all(call, device, &list, &card->processes_known);
-    if (list.n && card->processes_known && call->process_utilization)
-        rc = read_utilization(call, device, &list);
+    int rc = NVML_OK;
+    card->processes_known = true;
+    for (size_t i = 0; i < ARRAY_LEN(lists) && card->processes_known; i++) {
+        rc = lists[i].call ? list_processes(device, &lists[i], &list)
+                           : NVML_FUNCTION_NOT_FOUND;
+        bool none = rc == NVML_NOT_SUPPORTED || rc == NVML_FUNCTION_NOT_FOUND;
+        card->processes_known = rc == NVML_OK || (i > 0 && none);
+    }
+    if (list.n && card->processes_known && c->process_utilization)
+        rc = read_utilization(c, device, &list);
     gpu_set_processes(card, list.p, list.n, a);
     free(list.p);
     return is_gone(rc) || is_lost(rc) ? rc : NVML_OK;

@@ -114,31 +114,6 @@ static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now
                        reason);
 }
 
-/* Keeps what a failed card does not report. */
-static void keep_known(struct item *now, const struct item *old)
-{
-    struct scv_spec *to = &now->card.spec;
-    const struct scv_spec *from = &old->card.spec;
-    if (!now->uuid[0])
-        memcpy(now->uuid, old->uuid, sizeof now->uuid);
-    if (!now->model[0])
-        memcpy(now->model, old->model, sizeof now->model);
-    if (!now->bus_id[0])
-        memcpy(now->bus_id, old->bus_id, sizeof now->bus_id);
-    if (!now->card.total_mib) {
-        now->card.total_mib = old->card.total_mib;
-        now->card.reserved_mib = old->card.reserved_mib;
-    }
-    to->power_w = to->power_w ?: from->power_w;
-    to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
-    to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;
-    to->bandwidth = to->bandwidth ?: from->bandwidth;
-    if (!now->card.has_numa_node) {
-        now->card.numa_node = old->card.numa_node;
-        now->card.has_numa_node = old->card.has_numa_node;
-    }
-}
-
 static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
                    const struct gpu_card *g)
 {
@@ -160,8 +135,28 @@ static void update(const struct card_inventory *inv, struct item *item, int64_t 
         return;
     }
     struct item now = item_of(g);
-    if (g->state != GPU_OK)
-        keep_known(&now, item);
+    if (g->state != GPU_OK) { /* what a failed card does not report */
+        struct scv_spec *to = &now.card.spec;
+        const struct scv_spec *from = &item->card.spec;
+        if (!now.uuid[0])
+            memcpy(now.uuid, item->uuid, sizeof now.uuid);
+        if (!now.model[0])
+            memcpy(now.model, item->model, sizeof now.model);
+        if (!now.bus_id[0])
+            memcpy(now.bus_id, item->bus_id, sizeof now.bus_id);
+        if (!now.card.total_mib) {
+            now.card.total_mib = item->card.total_mib;
+            now.card.reserved_mib = item->card.reserved_mib;
+        }
+        to->power_w = to->power_w ?: from->power_w;
+        to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
+        to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;
+        to->bandwidth = to->bandwidth ?: from->bandwidth;
+        if (!now.card.has_numa_node) {
+            now.card.numa_node = item->card.numa_node;
+            now.card.has_numa_node = item->card.has_numa_node;
+        }
+    }
     now.present = true;
     now.at = item->at;
     now.health = item->health;

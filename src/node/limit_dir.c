@@ -153,17 +153,6 @@ static int set_closed(const char *limit, uint32_t reasons)
                                                                                      : -1;
 }
 
-/* A state without a slot. A disk that is full shows here, not as SIGBUS in the pod. */
-static int empty_state(int fd)
-{
-    const struct limit_state head = {.magic = LIMIT_STATE_MAGIC,
-                                     .version = LIMIT_VERSION};
-    if (ftruncate(fd, 0))
-        return -1;
-    errno = posix_fallocate(fd, 0, sizeof head);
-    return errno || pwrite(fd, &head, HEAD, 0) != HEAD ? -1 : 0;
-}
-
 /*
  * Makes the state, or repairs one that is short, foreign or was tampered with: what its
  * processes hold is then not known. The pod gets no memory until they have ended: limit/I,
@@ -194,7 +183,13 @@ static int make_state(const char *state, const char *limit, bool create,
         return -1;
     if (has_owner(fd))
         return 0;
-    return empty_state(fd) || set_closed(limit, 0) ? -1 : 0;
+    /* A state without a slot. A disk that is full shows here, not as SIGBUS in the pod. */
+    const struct limit_state fresh = {.magic = LIMIT_STATE_MAGIC,
+                                      .version = LIMIT_VERSION};
+    if (ftruncate(fd, 0))
+        return -1;
+    errno = posix_fallocate(fd, 0, sizeof fresh);
+    return errno || pwrite(fd, &fresh, HEAD, 0) != HEAD || set_closed(limit, 0) ? -1 : 0;
 }
 
 int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *err)

@@ -200,24 +200,6 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);
 }
 
-/* Percent of the compute of each card, as the containers' limits say. */
-static void read_cores(struct pod_allocation *alloc, const struct pod *pod,
-                       const struct dialect *dialect)
-{
-    cleanup_arena struct arena a = {0};
-    struct dialect_pod words = {0};
-    struct jread j;
-    jread_init(&j, pod->object.p, pod->object.n);
-    dialect_read(&j, &a, dialect, &words);
-    if (jread_finish(&j, NULL) || dialect_request(&words, NULL))
-        return;
-    for (const struct dialect_container *of = words.containers; of; of = of->next)
-        ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
-                        alloc->n_containers)
-    if (span_eq(c->name, of->name))
-        c->compute_percent = (int64_t)of->cores * c->amount;
-}
-
 /* In a dialect each container has its own part, the same of each card, by the record of the Binding, as
  * the defaults of the limits are the extender's. The record has no plain init containers: they run
  * before, and can have what the sidecars leave of the promise. */
@@ -268,7 +250,19 @@ static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
         .mib_per_card = mib,
         .units = promise->whole ? 0 : mib * (int64_t)promise->n,
     };
-    read_cores(alloc, pod, dialect);
+    /* Percent of the compute of each card, as the containers' limits say. */
+    cleanup_arena struct arena a = {0};
+    struct dialect_pod words = {0};
+    struct jread j;
+    jread_init(&j, pod->object.p, pod->object.n);
+    dialect_read(&j, &a, dialect, &words);
+    if (jread_finish(&j, NULL) || dialect_request(&words, NULL))
+        return;
+    for (const struct dialect_container *of = words.containers; of; of = of->next)
+        ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                        alloc->n_containers)
+    if (span_eq(c->name, of->name))
+        c->compute_percent = (int64_t)of->cores * c->amount;
 }
 
 static void read_promise(struct pod_allocation *alloc, const struct pod *pod,

@@ -49,23 +49,6 @@ static int by_id(const void *a, const void *b)
     return by_holder(x, y) ?: span_cmp(*x->ids, *y->ids);
 }
 
-/* Appends an entry for each id of the container. */
-static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
-                    struct podresources_entry **rows, size_t *n, size_t *cap)
-{
-    ARRAY_EACH_ITEM(const struct podres_devices, of, c->devices, c->n_devices)
-    {
-        enum ids_resource ours;
-        if (!ids_resource_read(of->resource, &ours) &&
-            !scv_is_nvidia_resource(of->resource))
-            continue;
-        MEM_GROW(*rows, *cap, *n + of->n_ids);
-        for (size_t i = 0; i < of->n_ids; i++)
-            (*rows)[(*n)++] = (struct podresources_entry){
-                pod->ns, pod->name, c->name, of->resource, &of->ids[i], 1, 0};
-    }
-}
-
 static int by_entry(const void *a, const void *b)
 {
     return by_holder(a, b);
@@ -108,7 +91,18 @@ void podresources_sort(struct podresources *to)
     for (size_t i = 0; i < list->n; i++)
         for (size_t k = 0; k < list->pods[i].n_containers; k++) {
             const struct podres_pod *pod = &list->pods[i];
-            add_ids(pod, &pod->containers[k], &rows, &n, &cap);
+            const struct podres_container *c = &pod->containers[k];
+            ARRAY_EACH_ITEM(const struct podres_devices, of, c->devices, c->n_devices)
+            {
+                enum ids_resource ours;
+                if (!ids_resource_read(of->resource, &ours) &&
+                    !scv_is_nvidia_resource(of->resource))
+                    continue;
+                MEM_GROW(rows, cap, n + of->n_ids);
+                for (size_t at = 0; at < of->n_ids; at++)
+                    rows[n++] = (struct podresources_entry){
+                        pod->ns, pod->name, c->name, of->resource, &of->ids[at], 1, 0};
+            }
             listed[to->n_listed++] =
                 (struct usage_listed){pod->ns, pod->name, pod->containers[k].name};
         }

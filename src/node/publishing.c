@@ -212,28 +212,6 @@ static void on_pods(void *ctx, struct podresources *pods, const struct err *err)
 
 /* -- probes and metrics -- */
 
-/* Of the thread of the pods' watch, and whether the watch works. */
-static void add_pods_check(struct publishing *p, enum status_probe probe,
-                           struct status_report *report)
-{
-    const struct informer_status watch = informer_status(p->pods);
-    const struct step_failure *f = &watch.failure;
-    const int64_t now = clock_mono_ms();
-    struct err err = {0};
-    bool fails = f->failures && now - f->since_ms >= p->options->publisher.late_ms;
-    if (now - watch.alive_ms >= PUBLISHER_HANGS_MS)
-        status_report_add(
-            report, "threads",
-            err_set(&err, ERR_TIMEOUT, "the thread of the pods' watch hangs"), &err,
-            true);
-    if (probe == STATUS_LIVEZ)
-        return;
-    if (fails)
-        err_set(&err, f->err.code, "promises of init containers are unknown: %s",
-                f->err.msg);
-    status_report_add(report, "init-containers", fails, &err, false);
-}
-
 void publishing_checks(struct publishing *p, enum status_probe probe,
                        struct status_report *report)
 {
@@ -250,8 +228,23 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
         status_report_add(report, publisher_check_name(check), rc, &err, required);
     }
     pthread_mutex_unlock(&p->lock);
-    if (p->pods)
-        add_pods_check(p, probe, report);
+    if (!p->pods)
+        return;
+    const struct informer_status watch = informer_status(p->pods);
+    const struct step_failure *f = &watch.failure;
+    const int64_t now = clock_mono_ms();
+    const bool fails = f->failures && now - f->since_ms >= p->options->publisher.late_ms;
+    if (now - watch.alive_ms >= PUBLISHER_HANGS_MS)
+        status_report_add(
+            report, "threads",
+            err_set(&err, ERR_TIMEOUT, "the thread of the pods' watch hangs"), &err,
+            true);
+    if (probe == STATUS_LIVEZ)
+        return;
+    if (fails)
+        err_set(&err, f->err.code, "promises of init containers are unknown: %s",
+                f->err.msg);
+    status_report_add(report, "init-containers", fails, &err, false);
 }
 
 void publishing_metrics(struct publishing *p, struct buf *out)
