@@ -31,31 +31,6 @@ static const struct {
         {offsetof(struct nvml_calls, error_string), true, {"nvmlErrorString"}},
 };
 
-/* Opens the library and resolves its functions. *handle is for dlclose. */
-static int open_library(const char *library, void **handle, struct nvml_calls *calls,
-                        struct err *err)
-{
-    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!lib) {
-        const char *why = dlerror();
-        return err_set(err, ERR_NOT_FOUND, "NVML: %s", why ? why : library);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        void *f = dlsym(lib, table[i].names[0]);
-        if (!f && table[i].names[1])
-            f = dlsym(lib, table[i].names[1]);
-        if (!f && table[i].needed) {
-            dlclose(lib);
-            return err_set(err, ERR_UNAVAILABLE, "NVML: %s lacks function %s", library,
-                           table[i].names[0]);
-        }
-        /* POSIX allows function pointers in void *, ISO C does not. */
-        memcpy((char *)calls + table[i].at, &f, sizeof f);
-    }
-    *handle = lib;
-    return 0;
-}
-
 /* Whether the code means that NVML must be initialized again. */
 static bool is_gone(int rc)
 {
@@ -516,18 +491,6 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
     return end_card(&r);
 }
 
-/* The compute instances of one GPU instance share its memory, and NVML names all of it for each:
- * only the first is a card that can be promised. */
-static void mark_sharing(const struct gpu_sample *s, struct gpu_card *card)
-{
-    for (const struct gpu_card *other = s->cards; other < card; other++)
-        if (!strcmp(other->parent_uuid, card->parent_uuid) &&
-            gpu_knows(other, GPU_INSTANCE) && gpu_knows(card, GPU_INSTANCE) &&
-            other->value[GPU_INSTANCE] == card->value[GPU_INSTANCE])
-            gpu_set_state(card, GPU_UNREADABLE, "it shares its memory with %s",
-                          other->uuid);
-}
-
 /* Appends the instances of the card to the sample, which has room for GPU_MAX_CARDS; its
  * reason says how many. NVML_OK, or a code for which is_gone is true. */
 static int add_instances(const struct nvml_calls *call, void *device,
@@ -550,7 +513,14 @@ static int add_instances(const struct nvml_calls *call, void *device,
             card->index = GPU_MAX_CARDS + GPU_MAX_INSTANCES * parent->index + (int32_t)i;
             n++;
             rc = read_instance(call, instance, &s->arena, parent, card);
-            mark_sharing(s, card);
+            /* The compute instances of one GPU instance share its memory, and NVML names all of it
+             * for each: only the first is a card that can be promised. */
+            for (const struct gpu_card *other = s->cards; other < card; other++)
+                if (!strcmp(other->parent_uuid, card->parent_uuid) &&
+                    gpu_knows(other, GPU_INSTANCE) && gpu_knows(card, GPU_INSTANCE) &&
+                    other->value[GPU_INSTANCE] == card->value[GPU_INSTANCE])
+                    gpu_set_state(card, GPU_UNREADABLE, "it shares its memory with %s",
+                                  other->uuid);
         }
     }
     if (is_gone(rc))
@@ -640,9 +610,26 @@ static int load_nvml(struct nvml *n, struct err *err)
     if (n->handle)
         return 0;
     cleanup_free char *path = NULL;
-    if (find_library(n->library, &path, err) ||
-        open_library(path, &n->handle, &n->call, err))
+    if (find_library(n->library, &path, err))
         return -1;
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) {
+        const char *why = dlerror();
+        return err_set(err, ERR_NOT_FOUND, "NVML: %s", why ? why : path);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        void *f = dlsym(lib, table[i].names[0]);
+        if (!f && table[i].names[1])
+            f = dlsym(lib, table[i].names[1]);
+        if (!f && table[i].needed) {
+            dlclose(lib);
+            return err_set(err, ERR_UNAVAILABLE, "NVML: %s lacks function %s", path,
+                           table[i].names[0]);
+        }
+        /* POSIX allows function pointers in void *, ISO C does not. */
+        memcpy((char *)&n->call + table[i].at, &f, sizeof f);
+    }
+    n->handle = lib;
     int rc = n->call.init();
     return rc ? fail_call(n, "initializing", rc, true, err) : 0;
 }

@@ -224,24 +224,6 @@ static void sort_units(struct device_id *units, size_t n)
         qsort(units, n, sizeof *units, by_unit);
 }
 
-static bool reject_wrong_card(struct alloc_state *s, const struct alloc_target *t,
-                              const struct device_id *unit, struct rejection *r)
-{
-    const struct pod_allocation_container *c = alloc_target_container(t);
-    cleanup_buf struct buf cards = {0};
-    ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
-    {
-        buf_printf(&cards, "%s%lld of card %d%s%.*s", cards.n ? ", " : "",
-                   (long long)pod_allocation_ids(c, share), share->card,
-                   share->uuid.n ? " " : "", SPAN_ARG(share->uuid));
-    }
-    return rejection_set(
-        r, REJECTED_WRONG_CARD,
-        "id %s belongs to card %s; container %.*s of pod %s is promised %s",
-        device_ids_text(s, unit), unit->card->uuid, SPAN_ARG(c->name),
-        t->local->pod->full_name, cards.p ? cards.p : "nothing");
-}
-
 bool device_ids_check(struct alloc_state *s, const struct alloc_target *t,
                       struct device_id *ids, size_t n, struct rejection *r)
 {
@@ -254,8 +236,18 @@ bool device_ids_check(struct alloc_state *s, const struct alloc_target *t,
     sort_units(ids, n);
     for (size_t i = 0, on_card = 0; i < n; i++) {
         on_card = i && ids[i - 1].card == ids[i].card ? on_card + 1 : 1;
-        if (on_card > device_ids_limit(s, t, ids[i].card))
-            return reject_wrong_card(s, t, &ids[i], r);
+        if (on_card > device_ids_limit(s, t, ids[i].card)) {
+            cleanup_buf struct buf cards = {0};
+            ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
+            buf_printf(&cards, "%s%lld of card %d%s%.*s", cards.n ? ", " : "",
+                       (long long)pod_allocation_ids(c, share), share->card,
+                       share->uuid.n ? " " : "", SPAN_ARG(share->uuid));
+            return rejection_set(
+                r, REJECTED_WRONG_CARD,
+                "id %s belongs to card %s; container %.*s of pod %s is promised %s",
+                device_ids_text(s, &ids[i]), ids[i].card->uuid, SPAN_ARG(c->name),
+                t->local->pod->full_name, cards.p ? cards.p : "nothing");
+        }
         if (i && by_unit(&ids[i - 1], &ids[i]) == 0)
             return rejection_set(r, REJECTED_WRONG_CARD, "duplicate id");
         const struct allocation *al = device_ids_holder(s, t, &ids[i]);

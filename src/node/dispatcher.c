@@ -77,20 +77,6 @@ static void load_allocations(struct dispatcher *d)
                  LOG_S("file", d->options->state));
 }
 
-/* Without its files the library does not limit, and a container starts nevertheless. */
-static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
-                       struct response *r, const struct err *err)
-{
-    r->dp.n_envs -= r->n_limit_envs;
-    r->dp.n_mounts -= r->n_limit_mounts;
-    d->stats.limit_failed++;
-    log_error("limit", "cannot write the limits of a pod; it starts without them",
-              LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
-    cleanup_free char *text =
-        xasprintf("its containers have no limit on this node: %s", err->msg);
-    dispatcher_msg_unlimited(&d->queue, o->uid, text);
-}
-
 /* Defines the devices of the pod of the allocation, unless an earlier one is of it too.
  * Where the driver refuses limits they have none, so that containers start which need none. */
 static int write_limit_devices(struct dispatcher *d, const struct allocation *first,
@@ -150,6 +136,7 @@ static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 {
     const struct limit_dir_sink sink = {is_known, on_unlimited, d};
+    const char *limit_dir = d->state->settings.response.limit_dir;
     cleanup_buf struct buf text = {0};
     struct response r;
     struct err err;
@@ -174,26 +161,30 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         break;
     case ALLOC_ALLOCATED:
         r = *o->response;
-        if (r.limit &&
-            limit_dir_write(d->state->settings.response.limit_dir, r.limit, &err) == 0)
+        if (r.limit && limit_dir_write(limit_dir, r.limit, &err) == 0) {
             d->stats.limited++;
-        else if (r.limit)
-            drop_limit(d, o, &r, &err);
+        } else if (r.limit) { /* the library does not limit, and the container starts */
+            r.dp.n_envs -= r.n_limit_envs;
+            r.dp.n_mounts -= r.n_limit_mounts;
+            d->stats.limit_failed++;
+            log_error("limit", "cannot write the limits of a pod; it starts without them",
+                      LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(&err));
+            buf_printf(&text, "its containers have no limit on this node: %s", err.msg);
+            dispatcher_msg_unlimited(&d->queue, o->uid, text.p);
+        }
         endpoints_allocate(d->endpoints, o->token, &r.dp);
         break;
     case ALLOC_REJECTED:
         endpoints_reject(d->endpoints, o->token, rejection_name(o->rejection), o->text);
         break;
     case ALLOC_LIMIT:
-        if (limit_dir_has(d->state->settings.response.limit_dir,
-                          o->response->limit->uid) &&
-            limit_dir_write(d->state->settings.response.limit_dir, o->response->limit,
-                            &err))
+        if (limit_dir_has(limit_dir, o->response->limit->uid) &&
+            limit_dir_write(limit_dir, o->response->limit, &err))
             log_error("limit", "cannot change the limits of a pod",
                       LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(&err));
         break;
     case ALLOC_CHECK_LIMITS:
-        limit_dir_check(d->state->settings.response.limit_dir, &sink);
+        limit_dir_check(limit_dir, &sink);
         break;
     case ALLOC_LIMIT_DEVICES:
         sync_limit_devices(d, o->uid);

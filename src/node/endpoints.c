@@ -74,48 +74,39 @@ static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span re
     dispatcher_msg_post(e->queue, msg_of_call(DISPATCHER_STREAM_OPENED, e, call));
 }
 
-/* A kubelet sends one container per request and reads only one answer. */
-static int decode_request(struct span bytes, struct arena *a, struct alloc_request *req,
-                          struct err *err)
-{
-    struct dp_preferences preferences = {0};
-    struct dp_groups groups = {0};
-    int rc = req->type == ALLOC_REQUEST_PREFERRED
-                 ? proto_decode(&dp_preferences_type, bytes, a, &preferences, err)
-                 : proto_decode(&dp_groups_type, bytes, a, &groups, err);
-    size_t n = preferences.n + groups.n;
-    if (rc)
-        return -1;
-    if (n != 1)
-        return err_set(err, ERR_INVALID, "%zu containers in one request; expected one",
-                       n);
-    const struct dp_ids *ids =
-        preferences.n ? &preferences.items->available : groups.items;
-    req->ids = ids->items;
-    req->n_ids = ids->n;
-    if (preferences.n) {
-        req->must = preferences.items->must_include.items;
-        req->n_must = preferences.items->must_include.n;
-        req->size = preferences.items->size;
-    }
-    if (req->resource == IDS_CORE && preferences.n)
-        return err_set(err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
-    return 0;
-}
-
-/* A share of compute has no card of its own: Allocate of the container's memory gives it,
- * and its variables. */
+/* A kubelet sends one container per request and reads only one answer. A share of compute has no card
+ * of its own: Allocate of the container's memory gives it, and its variables. */
 static void on_request(const struct endpoint *e, struct grpcd_call *call,
-                       struct span bytes, enum alloc_request_type type)
+                       struct span request, enum alloc_request_type type)
 {
     struct dispatcher_msg *m = msg_of_call(DISPATCHER_INPUT, e, call);
     struct alloc_request *req = &m->in.request;
+    const struct span bytes = arena_copy(&m->arena, request);
+    struct dp_preferences preferences = {0};
+    struct dp_groups groups = {0};
     struct err err;
-    m->in.type = ALLOC_IN_REQUEST;
-    req->type = type;
-    req->resource = e->resource;
-    int rc = decode_request(arena_copy(&m->arena, bytes), &m->arena, req, &err);
+    int rc =
+        type == ALLOC_REQUEST_PREFERRED
+            ? proto_decode(&dp_preferences_type, bytes, &m->arena, &preferences, &err)
+            : proto_decode(&dp_groups_type, bytes, &m->arena, &groups, &err);
+    const size_t n = preferences.n + groups.n;
+    if (rc == 0 && n != 1)
+        rc = err_set(&err, ERR_INVALID, "%zu containers in one request; expected one", n);
+    else if (rc == 0 && e->resource == IDS_CORE && preferences.n)
+        rc = err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
     if (rc == 0 && e->resource != IDS_CORE) {
+        const struct dp_ids *ids =
+            preferences.n ? &preferences.items->available : groups.items;
+        m->in.type = ALLOC_IN_REQUEST;
+        req->type = type;
+        req->resource = e->resource;
+        req->ids = ids->items;
+        req->n_ids = ids->n;
+        if (preferences.n) {
+            req->must = preferences.items->must_include.items;
+            req->n_must = preferences.items->must_include.n;
+            req->size = preferences.items->size;
+        }
         dispatcher_msg_post(e->queue, m);
         return;
     }

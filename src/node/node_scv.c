@@ -73,9 +73,11 @@ static struct span uid_of(const struct usage_container *c)
                                                                    : (struct span){0};
 }
 
-static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
-                           uint64_t *left_out)
+void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 {
+    uint64_t left_out = 0;
+    scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
+    scv->n_processes = 0;
     ARRAY_EACH_ITEM(const struct usage_container, c, u->containers, u->n_containers)
     {
         struct span uuid = u->cards[c->card].uuid;
@@ -101,40 +103,28 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
                                               .used_mib = c->used_mib,
                                               .unlimited_mib = c->unlimited_mib ?: -1,
                                               .sm_percent = c->sm_percent},
-                        c->card, left_out);
+                        c->card, &left_out);
     }
-}
-
-/* The numbers belong together if both readings found the card's memory the same. A sample
- * that failed is tolerated for a while: the Scv then keeps the memory of an older one. */
-static bool is_complete(const struct usage_card *of, const struct scv_card *card)
-{
-    return of->complete && card->uuid.n && span_eq(of->uuid, card->uuid) &&
-           of->total_mib == card->total_mib && of->free_mib == card->free_mib;
-}
-
-void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
-{
-    uint64_t left_out = 0;
-    scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
-    scv->n_processes = 0;
-    add_containers(u, scv, a, &left_out);
     ARRAY_EACH_ITEM(const struct usage_process, p, u->outside, u->n_outside)
-    {
-        add_process(scv,
-                    &(struct scv_process){.uuid = u->cards[p->card].uuid,
-                                          .pid = p->pid.pid,
-                                          .name = span_of(p->name),
-                                          .unmapped = p->unmapped,
-                                          .used_mib = p->used_mib,
-                                          .unlimited_mib = -1,
-                                          .sm_percent = p->sm_percent},
-                    p->card, &left_out);
+    add_process(scv,
+                &(struct scv_process){.uuid = u->cards[p->card].uuid,
+                                      .pid = p->pid.pid,
+                                      .name = span_of(p->name),
+                                      .unmapped = p->unmapped,
+                                      .used_mib = p->used_mib,
+                                      .unlimited_mib = -1,
+                                      .sm_percent = p->sm_percent},
+                p->card, &left_out);
+    /* The numbers belong together if both readings found the card's memory the same. A sample
+     * that failed is tolerated for a while: the Scv then keeps the memory of an older one. */
+    ARRAY_EACH_ITEM(struct scv_card, card, scv->cards, scv->n_cards)
+    for (size_t k = 0; k < u->n_cards; k++) {
+        const struct usage_card *of = &u->cards[k];
+        card->use_complete |= !(left_out >> k & 1) && of->complete && card->uuid.n &&
+                              span_eq(of->uuid, card->uuid) &&
+                              of->total_mib == card->total_mib &&
+                              of->free_mib == card->free_mib;
     }
-    for (size_t i = 0; i < scv->n_cards; i++)
-        for (size_t k = 0; k < u->n_cards; k++)
-            scv->cards[i].use_complete |=
-                !(left_out >> k & 1) && is_complete(&u->cards[k], &scv->cards[i]);
 }
 
 /* -- the patch -- */

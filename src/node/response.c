@@ -383,28 +383,6 @@ static void add_driver_limit(const struct work *w)
     }
 }
 
-/* MiB of the card that the pod's containers hold at most at a time, which is what the
- * ledger promises: app containers and sidecars together, or a plain init
- * container and the sidecars before it. The containers are in the order of admission. */
-static int64_t most_mib(const struct work *w, const struct plugin_card *card)
-{
-    int64_t sum = 0, most = 0; /* init containers come before app containers */
-    ARRAY_EACH_ITEM(const struct pod_allocation_container, c, w->pod->containers,
-                    w->pod->n_containers)
-    {
-        for (size_t k = 0; k < c->n_shares && c->resource != IDS_COUNT; k++) {
-            int64_t mib = pod_allocation_mib(c, &c->shares[k], w->settings->unit_mib);
-            if (pod_allocation_card(w->node, &c->shares[k]) != card)
-                continue;
-            if (c->role != CONTAINER_INIT)
-                sum += mib;
-            else if (sum + mib > most)
-                most = sum + mib;
-        }
-    }
-    return sum > most ? sum : most;
-}
-
 /* Adds the library and the pod's limits: for each card the memory of its containers as
  * Kubernetes adds them up, because they share the files. */
 static void add_limit(const struct work *w)
@@ -421,7 +399,16 @@ static void add_limit(const struct work *w)
     plan->uid = arena_copy(a, w->pod->uid).p;
     ARRAY_EACH_ITEM(const struct plugin_card, card, w->node->items, w->node->n)
     {
-        int64_t mib = most_mib(w, card);
+        /* At most at a time, as the ledger promises. Containers are in the order of admission. */
+        struct container_sum sum = {0};
+        ARRAY_EACH_ITEM(const struct pod_allocation_container, c, w->pod->containers,
+                        w->pod->n_containers)
+        for (size_t k = 0; k < c->n_shares && c->resource != IDS_COUNT; k++)
+            if (pod_allocation_card(w->node, &c->shares[k]) == card)
+                container_sum_add(
+                    &sum, c->role,
+                    pod_allocation_mib(c, &c->shares[k], w->settings->unit_mib));
+        int64_t mib = sum.running > sum.peak ? sum.running : sum.peak;
         if (mib <= 0)
             continue;
         if (plan->n == LIMIT_DIR_CARDS) {

@@ -131,23 +131,6 @@ static const struct allocation_card *part_of(const struct allocation *al,
                ?: allocation_card(al, span_of(index));
 }
 
-/* MiB of the pod's sidecars on the card. Those that start after the init container
- * count, too: the order of the allocations is lost when the plugin recovers them. */
-static int64_t mib_beside(const struct allocation_set *set, const struct allocation *init,
-                          const struct gpu_card *card, int64_t unit_mib)
-{
-    int64_t mib = 0;
-    ALLOCATION_EACH(al, set)
-    {
-        const struct allocation_card *part =
-            al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid)
-                ? part_of(al, card)
-                : NULL;
-        mib += part ? allocation_mib(al, part, unit_mib) : 0;
-    }
-    return mib;
-}
-
 /* The same for the plain init containers. The strings are copied. */
 static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
                             const struct gpu_sample *sample, struct arena *a,
@@ -163,7 +146,17 @@ static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
             al->role == CONTAINER_INIT ? part_of(al, card) : NULL;
         if (!part)
             continue;
-        int64_t total_mib = gpu_mib(card, GPU_MEM_TOTAL, -1);
+        int64_t total_mib = gpu_mib(card, GPU_MEM_TOTAL, -1), beside_mib = 0;
+        /* The pod's sidecars on the card. Those that start after the init container count, too: the
+         * order of the allocations is lost when the plugin recovers them. */
+        ALLOCATION_EACH(other, set)
+        {
+            const struct allocation_card *its =
+                other->role == CONTAINER_SIDECAR && span_eq(other->uid, al->uid)
+                    ? part_of(other, card)
+                    : NULL;
+            beside_mib += its ? allocation_mib(other, its, unit_mib) : 0;
+        }
         list[n++] = (struct usage_init_promise){
             .pod_uid = arena_copy(a, al->uid),
             .ns = arena_copy(a, al->ns),
@@ -173,7 +166,7 @@ static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
             .mib = al->resource == IDS_COUNT
                        ? total_mib
                        : within(allocation_mib(al, part, unit_mib), total_mib),
-            .beside_mib = within(mib_beside(set, al, card, unit_mib), total_mib)};
+            .beside_mib = within(beside_mib, total_mib)};
     }
     *inits = list;
     return n;
@@ -191,24 +184,6 @@ void usage_meter_pods(struct usage_meter *m, struct podresources *devices)
     podresources_unref(former);
 }
 
-/* Only the amounts are known. A card without a UUID has its name in an allocation. */
-static void add_promised(struct allocation_set *set, const struct pod_allocation *pod,
-                         const struct pod_allocation_container *c)
-{
-    struct allocation *al =
-        allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
-    al->slot_mib = pod_allocation_slot_mib(c, 0);
-    ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
-    {
-        cleanup_free char *index = xasprintf("index-%d", share->card);
-        if (allocation_add(al, share->uuid.n ? share->uuid : span_of(index), share->card,
-                           -1) &&
-            c->resource != IDS_COUNT)
-            al->cards[al->n_cards - 1].n_units = (size_t)share->units;
-    }
-    allocation_set_put(set, al);
-}
-
 void usage_meter_pod(void *meter, const struct alloc_input *in)
 {
     struct usage_meter *m = meter;
@@ -221,10 +196,25 @@ void usage_meter_pod(void *meter, const struct alloc_input *in)
         else
             al->pod_deleted |= in->type == ALLOC_IN_LIST_STARTED;
     }
-    for (size_t i = 0; in->pod && !in->pod->terminal && i < in->pod->n_containers; i++)
-        add_promised(&m->promised, in->pod, &in->pod->containers[i]);
+    struct pod_allocation *pod = in->pod;
+    for (size_t i = 0; pod && !pod->terminal && i < pod->n_containers; i++) {
+        const struct pod_allocation_container *c = &pod->containers[i];
+        struct allocation *al =
+            allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
+        al->slot_mib = pod_allocation_slot_mib(c, 0);
+        /* Only the amounts are known. A card without a UUID has its name in an allocation. */
+        ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
+        {
+            cleanup_free char *index = xasprintf("index-%d", share->card);
+            if (allocation_add(al, share->uuid.n ? share->uuid : span_of(index),
+                               share->card, -1) &&
+                c->resource != IDS_COUNT)
+                al->cards[al->n_cards - 1].n_units = (size_t)share->units;
+        }
+        allocation_set_put(&m->promised, al);
+    }
     pthread_mutex_unlock(&m->lock);
-    pod_allocation_free(in->pod);
+    pod_allocation_free(pod);
 }
 
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
