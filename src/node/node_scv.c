@@ -148,65 +148,66 @@ void node_scv_status_patch(struct buf *out, const struct scv *scv)
 
 /* -- the numbers of an Scv -- */
 
-/* `names` and `number` identify the row. */
-static void add_row(struct node_scv_numbers *w, const struct span *names, size_t n,
-                    int64_t number, struct node_scv_row row)
+static void add_number(struct node_scv_numbers *w, int64_t value, int64_t step)
 {
-    row.key = hash_bytes(n, &number, sizeof number);
-    for (size_t i = 0; i < n; i++)
-        row.key = hash_bytes(hash_bytes(row.key, names[i].p, names[i].n), "", 1);
-    MEM_GROW(w->rows, w->cap, w->n + 1);
-    w->rows[w->n++] = row;
+    MEM_GROW(w->at, w->cap, w->n + 1);
+    w->at[w->n++] = (struct node_scv_number){value, step};
 }
 
+/* `names` and `number` say whose numbers follow. */
+static void add_key(struct node_scv_numbers *w, const struct span *names, size_t n,
+                    int64_t number)
+{
+    uint64_t key = hash_bytes(n, &number, sizeof number);
+    for (size_t i = 0; i < n; i++)
+        key = hash_bytes(hash_bytes(key, names[i].p, names[i].n), "", 1);
+    add_number(w, (int64_t)(key >> 1), 1);
+}
+
+/* Changes of MiB, and of percent or degrees. */
 void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
 {
     w->n = 0;
-    for (size_t i = 0; i < scv->n_held; i++)
-        for (size_t k = 0; k < scv->held[i].n_uses; k++) {
-            const struct scv_held *h = &scv->held[i];
-            const struct scv_use *use = &h->uses[k];
-            add_row(w,
-                    (struct span[]){h->ns, h->pod, h->container, use->uuid, use->pod_uid},
-                    5, use->enforced_by,
-                    (struct node_scv_row){
-                        .values = {use->promised_mib, use->used_mib, use->sm_percent}});
-        }
+    ARRAY_EACH_ITEM(const struct scv_held, h, scv->held, scv->n_held)
+    ARRAY_EACH_ITEM(const struct scv_use, use, h->uses, h->n_uses)
+    {
+        add_key(w, (struct span[]){h->ns, h->pod, h->container, use->uuid, use->pod_uid},
+                5, use->enforced_by);
+        add_number(w, use->promised_mib, 1);
+        add_number(w, use->used_mib, 64);
+        add_number(w, use->sm_percent, 5);
+    }
     ARRAY_EACH_ITEM(const struct scv_process, p, scv->processes, scv->n_processes)
     {
-        add_row(
+        add_key(
             w, (struct span[]){p->ns, p->pod, p->container, p->uuid, p->name, p->pod_uid},
-            6, p->pid, (struct node_scv_row){.values = {-1, p->used_mib, p->sm_percent}});
+            6, p->pid);
+        add_number(w, p->used_mib, 64);
+        add_number(w, p->sm_percent, 5);
     }
     ARRAY_EACH_ITEM(const struct scv_card, c, scv->cards, scv->n_cards)
     {
-        add_row(w, &c->uuid, 1, c->id,
-                (struct node_scv_row){
-                    .of_card = true,
-                    .values = {c->use_complete, c->has_utilization ? c->utilization : -1,
-                               c->has_temperature ? c->temperature : -1}});
+        add_key(w, &c->uuid, 1, c->id);
+        add_number(w, c->use_complete, 1);
+        add_number(w, c->has_utilization ? c->utilization : -1, 5);
+        add_number(w, c->has_temperature ? c->temperature : -1, 3);
     }
 }
 
 void node_scv_numbers_fini(struct node_scv_numbers *w)
 {
-    free(w->rows);
+    free(w->at);
 }
 
+/* An unknown number is a step away from every known one. */
 bool node_scv_numbers_differ(const struct node_scv_numbers *w, const struct scv *scv)
 {
-    /* The smallest changes that count, by of_card: of MiB, and of percent or degrees. An
-     * unknown number is a step away from every known one. */
-    static const int64_t steps[2][3] = {{1, 64, 5}, {1, 5, 3}};
     struct node_scv_numbers now = {0};
     node_scv_numbers_read(&now, scv);
     bool differs = now.n != w->n;
     for (size_t i = 0; i < now.n && !differs; i++) {
-        const struct node_scv_row *a = &now.rows[i], *b = &w->rows[i];
-        differs = a->key != b->key;
-        for (size_t k = 0; k < ARRAY_LEN(a->values); k++)
-            differs |= (a->values[k] < 0) != (b->values[k] < 0) ||
-                       llabs(a->values[k] - b->values[k]) >= steps[a->of_card][k];
+        const int64_t a = now.at[i].value, b = w->at[i].value;
+        differs = (a < 0) != (b < 0) || llabs(a - b) >= now.at[i].step;
     }
     node_scv_numbers_fini(&now);
     return differs;
