@@ -115,20 +115,6 @@ struct process_list {
     size_t n, cap;
 };
 
-/* A process with compute and graphics contexts is in both lists, with the same bytes; so
- * is a client of MPS. */
-static void add_process(struct process_list *l, unsigned pid, unsigned long long used)
-{
-    int64_t bytes = used < 1ULL << 60 ? (int64_t)used : -1;
-    for (size_t i = 0; i < l->n; i++)
-        if (l->p[i].pid == pid) {
-            l->p[i].bytes = l->p[i].bytes > bytes ? l->p[i].bytes : bytes;
-            return;
-        }
-    MEM_GROW(l->p, l->cap, l->n + 1);
-    l->p[l->n++] = (struct gpu_process){pid, bytes, -1};
-}
-
 /* A buffer for `cap` items of a list, new. */
 static char *new_items(unsigned cap)
 {
@@ -178,7 +164,17 @@ static int list_processes(void *device, const struct list_call *list,
         }
         for (unsigned k = 0; k < n; k++) {
             memcpy(&v1, items + k * size, sizeof v1);
-            add_process(out, v1.pid, v1.used);
+            int64_t bytes = v1.used < 1ULL << 60 ? (int64_t)v1.used : -1;
+            /* A process with compute and graphics contexts is in both lists, with the same
+             * bytes; so is a client of MPS. */
+            size_t at = 0;
+            while (at < out->n && out->p[at].pid != v1.pid)
+                at++;
+            if (at == out->n) {
+                MEM_GROW(out->p, out->cap, out->n + 1);
+                out->p[out->n++] = (struct gpu_process){v1.pid, bytes, -1};
+            }
+            out->p[at].bytes = out->p[at].bytes > bytes ? out->p[at].bytes : bytes;
         }
     }
     return rc;

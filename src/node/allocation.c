@@ -201,37 +201,31 @@ static bool read_unit(struct span text, int64_t *unit)
     return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
 }
 
-static bool read_units(struct reading *r, struct allocation *al, struct span uuid,
-                       int32_t index, struct span text)
-{
-    while (text.p) {
-        int64_t from, to;
-        struct span range = span_cut(&text, ',');
-        struct span first = span_cut(&range, '-');
-        if (!read_unit(first, &from))
-            return false;
-        to = from;
-        if (range.p && (!read_unit(range, &to) || to < from))
-            return false;
-        for (int64_t unit = from; unit <= to; unit++)
-            if (++r->units > ALLOCATION_SET_UNITS_MAX ||
-                !allocation_add(al, uuid, index, unit))
-                return false;
-    }
-    return true;
-}
-
 static void read_card(struct reading *r, struct field_reader *from, struct allocation *al)
 {
     struct card_entry c = {.index = -1};
     fields_read(from, "cards[]", card_fields, &c);
     if (jread_check(from->j, NULL))
         return;
-    if (!c.uuid.n)
+    if (!c.uuid.n) {
         jread_fail(from->j, "cards[].uuid", "is missing");
-    else if (al->resource == IDS_COUNT ? ++r->units > ALLOCATION_SET_UNITS_MAX ||
-                                             !allocation_add(al, c.uuid, c.index, -1)
-                                       : !read_units(r, al, c.uuid, c.index, c.units))
+        return;
+    }
+    bool good = true;
+    if (al->resource == IDS_COUNT)
+        good = ++r->units <= ALLOCATION_SET_UNITS_MAX &&
+               allocation_add(al, c.uuid, c.index, -1);
+    while (al->resource != IDS_COUNT && c.units.p && good) {
+        int64_t from_unit = 0, to;
+        struct span range = span_cut(&c.units, ','), first = span_cut(&range, '-');
+        good = read_unit(first, &from_unit);
+        to = from_unit;
+        good = good && (!range.p || (read_unit(range, &to) && to >= from_unit));
+        for (int64_t unit = from_unit; good && unit <= to; unit++)
+            good = ++r->units <= ALLOCATION_SET_UNITS_MAX &&
+                   allocation_add(al, c.uuid, c.index, unit);
+    }
+    if (!good)
         jread_fail(from->j, "cards[].units", "are invalid, or too many");
 }
 

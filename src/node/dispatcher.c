@@ -195,36 +195,6 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
     }
 }
 
-static void handle_msg(struct dispatcher *d, struct dispatcher_msg *m)
-{
-    switch (m->kind) {
-    case DISPATCHER_INPUT:
-        if (m->call)
-            endpoints_request(d->endpoints, m);
-        step_alloc(d, &m->in);
-        if (m->call)
-            return;
-        break;
-    case DISPATCHER_STREAM_OPENED:
-        /* Another plugin of this node may have served meanwhile; its allocations are in the
-         * state file. */
-        load_allocations(d);
-        endpoints_stream_opened(d->endpoints, m, d->state);
-        return;
-    case DISPATCHER_CALL_CLOSED:
-        if (!endpoints_stream_closed(d->endpoints, m->in.request.token))
-            step_alloc(d, &m->in);
-        break;
-    case DISPATCHER_REGISTERED:
-        endpoints_registered(d->endpoints, m);
-        break;
-    case DISPATCHER_STOP:
-        d->stop_ms = clock_mono_ms() + STOP_MS;
-        break;
-    }
-    dispatcher_msg_free(m);
-}
-
 static void publish_stats(struct dispatcher *d)
 {
     const struct cards *cards = &d->state->cards;
@@ -284,8 +254,34 @@ static void *run_dispatcher(void *arg)
         int64_t due = endpoints_due(d->endpoints);
         step_due(&due, d->state->due_ms);
         struct dispatcher_msg *m = dispatcher_msg_next(&d->queue, due);
-        if (m)
-            handle_msg(d, m);
+        if (!m)
+            continue;
+        switch (m->kind) {
+        case DISPATCHER_INPUT:
+            if (m->call)
+                endpoints_request(d->endpoints, m);
+            step_alloc(d, &m->in);
+            if (m->call)
+                continue;
+            break;
+        case DISPATCHER_STREAM_OPENED:
+            /* Another plugin of this node may have served meanwhile; its allocations are in
+             * the state file. */
+            load_allocations(d);
+            endpoints_stream_opened(d->endpoints, m, d->state);
+            continue;
+        case DISPATCHER_CALL_CLOSED:
+            if (!endpoints_stream_closed(d->endpoints, m->in.request.token))
+                step_alloc(d, &m->in);
+            break;
+        case DISPATCHER_REGISTERED:
+            endpoints_registered(d->endpoints, m);
+            break;
+        case DISPATCHER_STOP:
+            d->stop_ms = clock_mono_ms() + STOP_MS;
+            break;
+        }
+        dispatcher_msg_free(m);
     }
     endpoints_free(steal(&d->endpoints));
     return NULL;

@@ -94,23 +94,6 @@ void limit_readback_allocations(struct limit_readback *r, struct span state)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void take_allocations(struct limit_readback *r)
-{
-    struct err err;
-    pthread_mutex_lock(&r->lock);
-    cleanup_buf struct buf state = r->state;
-    const bool changed = r->changed;
-    r->state = (struct buf){0};
-    r->changed = false;
-    pthread_mutex_unlock(&r->lock);
-    if (!changed)
-        return;
-    allocation_set_fini(&r->set);
-    r->looked_ms = 0;
-    if (allocation_set_read(&r->set, buf_span(&state), span_of(r->settings.node), &err))
-        log_warn("limits", "cannot read the allocations", LOG_ERR(&err));
-}
-
 /* -- cards -- */
 
 void limit_readback_judge(struct limit_readback_card *card, enum gpu_limit_answer answer,
@@ -394,7 +377,20 @@ void limit_readback_sample(struct limit_readback *r, struct gpu *gpu,
     r->out = out;
     r->gpu = gpu;
     r->now_ms = now_ms;
-    take_allocations(r);
+    pthread_mutex_lock(&r->lock);
+    cleanup_buf struct buf state = r->state;
+    const bool changed = r->changed;
+    r->state = (struct buf){0};
+    r->changed = false;
+    pthread_mutex_unlock(&r->lock);
+    if (changed) {
+        struct err err;
+        allocation_set_fini(&r->set);
+        r->looked_ms = 0;
+        if (allocation_set_read(&r->set, buf_span(&state), span_of(r->settings.node),
+                                &err))
+            log_warn("limits", "cannot read the allocations", LOG_ERR(&err));
+    }
     begin_cards(r, sample);
     out->readable = arena_alloc(&out->arena, (r->n_cards + 1) * sizeof *out->readable);
     for (size_t i = 0; i < r->n_cards; i++)

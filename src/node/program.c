@@ -121,26 +121,6 @@ static void on_metrics(void *ctx, struct buf *out)
     kube_client_metrics(p->client, out);
 }
 
-static int start_servers(struct node_program *p, struct err *err)
-{
-    const struct node_options *o = p->options;
-    const struct status_server_fns fns = {on_checks, on_metrics, p};
-    const struct {
-        const char *option;
-        int64_t port; /* -1: none */
-    } ports[] = {{"--port", o->port},
-                 {"--publish-port", o->publishes ? o->publish_port : -1}};
-    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
-        if (ports[i].port < 0)
-            continue;
-        p->servers[i] =
-            status_server_start(o->entry.listen, (unsigned)ports[i].port, &fns, err);
-        if (!p->servers[i])
-            return err_wrap(err, "%s", ports[i].option);
-    }
-    return 0;
-}
-
 /* Start and stop */
 
 struct node_program *node_program_start(const struct node_options *options,
@@ -160,7 +140,20 @@ struct node_program *node_program_start(const struct node_options *options,
                                             allocating_interval(options), err)) != NULL;
     if (good && options->publishes)
         p->publishing = publishing_new(options, p->client, p->allocating);
-    if (!good || start_servers(p, err)) {
+    const struct status_server_fns fns = {on_checks, on_metrics, p};
+    const struct {
+        const char *option;
+        int64_t port; /* -1: none */
+    } ports[] = {{"--port", options->port},
+                 {"--publish-port", options->publishes ? options->publish_port : -1}};
+    for (size_t i = 0; i < ARRAY_LEN(ports) && good; i++) {
+        if (ports[i].port < 0)
+            continue;
+        p->servers[i] = status_server_start(options->entry.listen,
+                                            (unsigned)ports[i].port, &fns, err);
+        good = p->servers[i] || !err_wrap(err, "%s", ports[i].option);
+    }
+    if (!good) {
         node_program_stop(p);
         return NULL;
     }

@@ -587,10 +587,14 @@ static void tick_scv(struct publisher *p)
 
 /* -- the heartbeat -- */
 
-/* Whether everything that the heartbeat vouches for works. */
-static bool may_vouch(struct publisher *p)
+static void send_lease_if_due(struct publisher *p)
 {
+    const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
+    bool create = p->lease_missing_ms >= 0;
     struct err err = {0};
+    if (lane->busy || lane->due_ms > p->now.mono_ms)
+        return;
+    /* Does everything that the heartbeat vouches for work? */
     bool vouch = publisher_check_driver(p, p->now, &err) == 0;
     for (int check = PUBLISHER_CHECK_WATCH; check <= PUBLISHER_CHECK_SCV && vouch;
          check++)
@@ -599,15 +603,7 @@ static bool may_vouch(struct publisher *p)
         log_line(p, "lease", err.code, "heartbeat %s%s",
                  vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
     p->withheld = !vouch;
-    return vouch && p->published;
-}
-
-static void send_lease_if_due(struct publisher *p)
-{
-    const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
-    bool create = p->lease_missing_ms >= 0;
-    if (lane->busy || lane->due_ms > p->now.mono_ms || !may_vouch(p) ||
-        (create && !node_seen_since(p, p->lease_missing_ms)))
+    if (!vouch || !p->published || (create && !node_seen_since(p, p->lease_missing_ms)))
         return;
     cleanup_buf struct buf body = {0}, time = {0};
     clock_format_us(&time, p->now.wall_ns / 1000);

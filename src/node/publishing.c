@@ -49,20 +49,6 @@ struct publishing {
 
 static void perform(void *ctx, void *job);
 
-/* The lane gets another worker, unless it has a former one that still hangs. */
-static void replace_worker(struct publishing *p, enum publisher_lane i)
-{
-    if (!worker_stop_until(p->abandoned[i], 0))
-        return;
-    worker_free(p->abandoned[i]);
-    p->abandoned[i] = p->lanes[i];
-    if (worker_stop_until(p->lanes[i], 0)) {
-        worker_free(p->lanes[i]);
-        p->abandoned[i] = NULL;
-    }
-    p->lanes[i] = worker_start(publisher_lane_names[i], perform, p);
-}
-
 static void take_input(struct publishing *p, struct publisher_input in)
 {
     struct step_outputs outputs = {0};
@@ -80,7 +66,15 @@ static void take_input(struct publishing *p, struct publisher_input in)
         if (o->type == PUBLISHER_RELIST) {
             informer_relist(p->scv);
         } else if (o->type == PUBLISHER_ABANDON) {
-            replace_worker(p, o->lane);
+            /* The lane gets another worker, unless it has a former one that still hangs. */
+            struct worker **lane = &p->lanes[o->lane], **former = &p->abandoned[o->lane];
+            if (!worker_stop_until(*former, 0))
+                continue;
+            worker_free(*former);
+            *former = *lane;
+            if (worker_stop_until(*lane, 0))
+                worker_free(steal(former));
+            *lane = worker_start(publisher_lane_names[o->lane], perform, p);
         } else { /* a copy that owns its body; calls have no other strings */
             struct publisher_output *job = xmalloc(sizeof *job + n);
             *job = *o;
