@@ -507,29 +507,6 @@ static void mark_deleted(struct alloc_state *s, struct span uid)
         al->pod_deleted = true;
 }
 
-/* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
- * allocations, also those of the state file, and its description. Returns whether it has
- * any. */
-static bool adopt_static(struct alloc_state *s, const struct pod_allocation *pod,
-                         struct local_pod **p)
-{
-    cleanup_free char *uid = alloc_state_static_uid(pod->ns, pod->name);
-    bool any = false;
-    if (!pod->mirror)
-        return false;
-    ALLOCATION_EACH(al, &s->allocations)
-    {
-        if (span_eq(al->uid, span_of(uid)) &&
-            !allocation_set_find(&s->allocations, pod->uid, al->container,
-                                 al->resource)) {
-            al->uid = arena_copy(&al->arena, pod->uid);
-            s->dirty = any = true;
-        }
-    }
-    *p = alloc_state_pod(s, span_of(uid));
-    return any;
-}
-
 /* A promise that changed is the driver's limit from the container's next start on. */
 static void follow_promise(struct alloc_state *s, const struct pod_allocation *pod)
 {
@@ -562,7 +539,22 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
 {
     struct alloc_state *s = &a->state;
     struct local_pod *p = alloc_state_pod(s, pod->uid);
-    bool was_static = !p && adopt_static(s, pod, &p);
+    bool was_static = false;
+    /* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
+     * allocations, also those of the state file, and its description. */
+    if (!p && pod->mirror) {
+        cleanup_free char *uid = alloc_state_static_uid(pod->ns, pod->name);
+        ALLOCATION_EACH(al, &s->allocations)
+        {
+            if (!span_eq(al->uid, span_of(uid)) ||
+                allocation_set_find(&s->allocations, pod->uid, al->container,
+                                    al->resource))
+                continue;
+            al->uid = arena_copy(&al->arena, pod->uid);
+            s->dirty = was_static = true;
+        }
+        p = alloc_state_pod(s, span_of(uid));
+    }
     if (!p) {
         p = xcalloc(1, sizeof *p);
         list_append(&s->pods, &p->link);

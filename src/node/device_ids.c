@@ -67,24 +67,6 @@ const struct allocation *device_ids_holder(const struct alloc_state *s,
     return NULL;
 }
 
-/* Another pod that can use the card without a recorded allocation: one started by the Go
- * plugin, or one whose allocation is not known. */
-static const struct pod_allocation *unrecorded_user(const struct alloc_state *s,
-                                                    const struct alloc_target *t,
-                                                    const struct plugin_card *card)
-{
-    bool whole = alloc_target_container(t)->resource == IDS_COUNT;
-    LIST_EACH(const struct local_pod, p, &s->pods, link)
-    {
-        const struct pod_allocation *pod = p->pod;
-        if (p != t->local && !pod->terminal && pod->started &&
-            (whole || pod->request.kind == REQUEST_CARDS) &&
-            share_of(s, pod->cards, pod->n_cards, card))
-            return pod;
-    }
-    return NULL;
-}
-
 /* Users who can read the pod's events may have no access to other namespaces. */
 static const char *user_name(struct alloc_state *s, const struct alloc_target *t,
                              struct span ns, struct span name)
@@ -194,7 +176,14 @@ bool device_ids_check_promise(struct alloc_state *s, const struct alloc_target *
             return rejection_set(r, REJECTED_UNHEALTHY_CARD,
                                  "pod %s is promised card %s, which is unhealthy: %s",
                                  name, card->uuid, card->health.reason);
-        const struct pod_allocation *user = unrecorded_user(s, t, card);
+        /* Another pod that can use the card without a recorded allocation: one started by the Go
+         * plugin, or one whose allocation is not known. */
+        const struct pod_allocation *user = NULL;
+        LIST_EACH(const struct local_pod, p, &s->pods, link)
+        if (!user && p != t->local && !p->pod->terminal && p->pod->started &&
+            (c->resource == IDS_COUNT || p->pod->request.kind == REQUEST_CARDS) &&
+            share_of(s, p->pod->cards, p->pod->n_cards, card))
+            user = p->pod;
         if (user)
             return rejection_set(r, REJECTED_IN_USE, "card %s is used by %s", card->uuid,
                                  user_name(s, t, user->ns, user->name));

@@ -189,18 +189,6 @@ static void find_libraries(const struct search *s, const char *version,
     qsort(out->links, out->n_links, sizeof *out->links, by_path);
 }
 
-/* The number of the capability: of the line "gpu0/gi1/access 3". -1: there is none. */
-static int64_t cap_of(struct span minors, const char *capability)
-{
-    struct span name = span_of(capability);
-    while (minors.n) {
-        struct span line = span_cut(&minors, '\n');
-        if (span_starts(line, name) && line.n > name.n && line.p[name.n] == ' ')
-            return strtol(line.p + name.n + 1, NULL, 10);
-    }
-    return -1;
-}
-
 /* The kernel's list is the same in every container. Cards are named by their minor number. */
 static void find_caps(const struct search *host, const struct search *dev,
                       const char *mount, const struct card_seen *cards, size_t n,
@@ -225,7 +213,13 @@ static void find_caps(const struct search *host, const struct search *dev,
                           *ci = xasprintf("gpu%d/gi%d/ci%d/access", at->minor,
                                           at->gpu_instance, at->compute_instance);
         for (; found < 2; found++) {
-            int64_t cap = cap_of(buf_span(&minors), found ? ci : gi);
+            const struct span capability = span_of(found ? ci : gi);
+            int64_t cap = -1; /* of the line "gpu0/gi1/access 3"; -1: there is none */
+            for (struct span rest = buf_span(&minors); rest.n && cap < 0;) {
+                struct span number = span_cut(&rest, '\n');
+                if (span_eq(span_cut(&number, ' '), capability) && number.n)
+                    cap = strtol(number.p, NULL, 10);
+            }
             cleanup_free char *node =
                 xasprintf("/dev/nvidia-caps/nvidia-cap%lld", (long long)cap);
             if (!exists(dev, node, S_IFCHR))

@@ -157,26 +157,6 @@ static void rule_out(struct identify *id, const struct pod_allocation *pod,
     u->former = true;
 }
 
-/* Could a pod that the API server has not sent be the requester? Not if it has ids, and
- * not if an earlier request met it: the kubelet has moved on since. A pod known as
- * deleted or terminal may have been recreated under its name. But a kubelet before 1.34
- * shows terminal pods too, and cannot drop them while it waits for this answer; there
- * such a pod is ruled out after FORMER_POD_MS. */
-static bool may_be_requester(struct identify *id, const struct kubelet_request *req,
-                             const struct podres_pod *view, bool former)
-{
-    const struct alloc_state *s = id->state;
-    for (int r = 0; r < IDS_CARD_RESOURCES; r++)
-        if (count_ids(view, (struct span){0}, (enum ids_resource)r))
-            return false;
-    struct unknown_pod *u = unknown_pod(id, view->ns, view->name);
-    if (u->serial == 0)
-        u->serial = req->serial;
-    u->former |= former;
-    return u->serial == req->serial &&
-           !(u->former && s->no_get && s->now.mono_ms - req->began_ms >= FORMER_POD_MS);
-}
-
 /* The name of a static pod ends with the node's name. The API server has no object of it
  * until the kubelet has admitted it. podresources does not show what a container requests,
  * so only a static pod with a single container can be described: by the request at hand. A
@@ -235,7 +215,19 @@ static void survey_pod(struct identify *id, const struct kubelet_request *req,
     bool former = p && (p->pod->terminal || p->rejected_epoch == id->kubelet_epoch);
     bool first = of->matches + of->unknown_pods == 0;
     if (!p || former || alloc_state_is_static(p->pod->uid)) {
-        if (!may_be_requester(id, req, view, former))
+        /* Could a pod that the API server has not sent be the requester? Not if it has ids, and
+         * not if an earlier request met it: the kubelet has moved on since. A pod known as
+         * deleted or terminal may have been recreated under its name. But a kubelet before 1.34
+         * shows terminal pods too, and cannot drop them while it waits for this answer; there
+         * such a pod is ruled out after FORMER_POD_MS. */
+        for (int r = 0; r < IDS_CARD_RESOURCES; r++)
+            if (count_ids(view, (struct span){0}, (enum ids_resource)r))
+                return;
+        struct unknown_pod *u = unknown_pod(id, view->ns, view->name);
+        u->serial = u->serial ?: req->serial;
+        u->former |= former;
+        if (u->serial != req->serial ||
+            (u->former && s->no_get && s->now.mono_ms - req->began_ms >= FORMER_POD_MS))
             return;
         of->unknown_pods++;
         of->unknown_pod = view;

@@ -448,36 +448,6 @@ static int by_order(const void *a, const void *b)
     return x->c < y->c ? -1 : 1;
 }
 
-static bool pod_was_counted(const struct overuse *o, size_t i)
-{
-    for (size_t k = 0; k < i && o->suspects[i].most == OVERUSE_EVICT; k++)
-        if (span_eq(o->suspects[k].c->pod_uid, o->suspects[i].c->pod_uid))
-            return true;
-    return false;
-}
-
-static void act_on_card(struct overuse *o, size_t card)
-{
-    const struct overuse_settings *settings = &o->settings;
-    int64_t lacking = lacking_mib_of(o->u, card);
-    bool hurts = lacking > 0 || settings->always;
-    for (size_t i = 0; i < o->n_suspects; i++) {
-        const struct usage_container *c = o->suspects[i].c;
-        if (hurts || c->unlimited_mib || c->enforced_by & SCV_ISOLATION_MPS)
-            act(o, OVERUSE_REPORT, &o->suspects[i], lacking);
-    }
-    qsort(o->suspects, o->n_suspects, sizeof *o->suspects, by_order);
-    int64_t left = lacking > 0 ? lacking : 0;
-    for (size_t i = 0; i < o->n_suspects && (left > 0 || settings->always); i++) {
-        if (o->suspects[i].most == OVERUSE_REPORT || pod_was_counted(o, i))
-            continue;
-        if (!o->suspects[i].pending)
-            act(o, o->suspects[i].most, &o->suspects[i], lacking);
-        if (is_pending(o, &o->suspects[i]))
-            left -= o->suspects[i].frees_mib;
-    }
-}
-
 static void judge_card(struct overuse *o, size_t card)
 {
     const struct overuse_settings *settings = &o->settings;
@@ -512,8 +482,29 @@ static void judge_card(struct overuse *o, size_t card)
         suspect->pending = is_pending(o, suspect);
     }
     drain_others(o, card);
-    if (o->n_suspects)
-        act_on_card(o, card);
+    if (!o->n_suspects)
+        return;
+    const int64_t lacking = lacking_mib_of(o->u, card);
+    for (size_t i = 0; i < o->n_suspects; i++) {
+        const struct usage_container *c = o->suspects[i].c;
+        if (lacking > 0 || settings->always || c->unlimited_mib ||
+            c->enforced_by & SCV_ISOLATION_MPS)
+            act(o, OVERUSE_REPORT, &o->suspects[i], lacking);
+    }
+    qsort(o->suspects, o->n_suspects, sizeof *o->suspects, by_order);
+    int64_t left = lacking > 0 ? lacking : 0;
+    for (size_t i = 0; i < o->n_suspects && (left > 0 || settings->always); i++) {
+        const struct suspect *suspect = &o->suspects[i];
+        bool counted = false; /* its pod was evicted */
+        for (size_t k = 0; k < i && suspect->most == OVERUSE_EVICT; k++)
+            counted |= span_eq(o->suspects[k].c->pod_uid, suspect->c->pod_uid);
+        if (suspect->most == OVERUSE_REPORT || counted)
+            continue;
+        if (!suspect->pending)
+            act(o, suspect->most, suspect, lacking);
+        if (is_pending(o, suspect))
+            left -= suspect->frees_mib;
+    }
 }
 
 void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,

@@ -128,32 +128,33 @@ static const char *list(const struct work *w, enum listed what, const char *pref
     return arena_copy(w->a, buf_span(&b)).p;
 }
 
-static int check_cdi(const struct work *w, struct err *err)
+static void add_files(struct response *r, const struct driver_file *files, size_t n)
+{
+    struct dp_spec *specs = (struct dp_spec *)r->dp.specs;
+    for (size_t i = 0; i < n; i++)
+        specs[r->dp.n_specs++] = (struct dp_spec){span_of(files[i].container),
+                                                  span_of(files[i].host), SPAN("rw")};
+}
+
+/* The names of the cards. Without CDI, also their device nodes, and then those that all cards need. */
+static int give_cards(const struct work *w, struct err *err)
 {
     const struct driver_view *view = w->settings->view;
     struct driver_file nodes[DRIVER_CARD_FILES];
-    if (!is_cdi(w->settings))
-        return 0;
-    if (!view || !view->cdi_kind)
+    struct response *r = w->r;
+    struct dp_entry *annotation;
+    struct span *names;
+    const bool cdi = is_cdi(w->settings);
+    if (cdi && (!view || !view->cdi_kind))
         return err_set(err, ERR_UNAVAILABLE, "no CDI specification names the cards: %s",
                        view ? view->reason : "no sample of the cards yet");
-    for (size_t i = 0; i < w->n && view->is_ours; i++)
+    for (size_t i = 0; i < w->n && cdi && view->is_ours; i++)
         if (!driver_card_files(&view->files, &w->cards[i]->place, w->a, nodes))
             return err_set(err, ERR_UNAVAILABLE,
                            "the card %s has no device node on the host, so that no CDI "
                            "specification names it",
                            w->cards[i]->uuid);
-    return 0;
-}
-
-static void add_visible(const struct work *w)
-{
-    struct response *r = w->r;
-    struct dp_entry *annotation;
-    struct span *names;
-    const char *cdi = is_cdi(w->settings)
-                          ? arena_printf(w->a, "%s=", w->settings->view->cdi_kind)
-                          : NULL;
+    const char *prefix = cdi ? arena_printf(w->a, "%s=", view->cdi_kind) : "";
     switch (w->settings->strategy) {
     case DRIVER_AUTO: /* not decided yet */
     case DRIVER_ENVVAR:
@@ -172,43 +173,28 @@ static void add_visible(const struct work *w)
         *annotation = (struct dp_entry){
             span_of(arena_printf(w->a, "cdi.k8s.io/gpushare_%s",
                                  strchr(ids_resource_name(w->al->resource), '/') + 1)),
-            span_of(list(w, NAMES, cdi))};
+            span_of(list(w, NAMES, prefix))};
         r->dp.annotations = annotation;
         r->dp.n_annotations = 1;
         break;
     case DRIVER_CDI_CRI:
         names = arena_zalloc(w->a, (w->n + 1) * sizeof *names);
         for (size_t i = 0; i < w->n; i++)
-            names[i] = span_of(arena_printf(w->a, "%s%s", cdi, name_of(w, i)));
+            names[i] = span_of(arena_printf(w->a, "%s%s", prefix, name_of(w, i)));
         r->dp.cdi = names;
         r->dp.n_cdi = w->n;
         break;
     }
-}
-
-static void add_files(struct response *r, const struct driver_file *files, size_t n)
-{
-    struct dp_spec *specs = (struct dp_spec *)r->dp.specs;
-    for (size_t i = 0; i < n; i++)
-        specs[r->dp.n_specs++] = (struct dp_spec){span_of(files[i].container),
-                                                  span_of(files[i].host), SPAN("rw")};
-}
-
-/* Those of the cards, and then those that all cards need. */
-static void add_nodes(const struct work *w)
-{
-    const struct driver_view *view = w->settings->view;
-    struct driver_file of_card[DRIVER_CARD_FILES];
-    struct response *r = w->r;
-    if (!view || is_cdi(w->settings))
-        return;
+    if (!view || cdi)
+        return 0;
     size_t most = w->n * DRIVER_CARD_FILES + view->files.n_nodes + 1;
     r->dp.specs = arena_zalloc(w->a, most * sizeof *r->dp.specs);
     for (size_t i = 0; i < w->n; i++)
-        add_files(r, of_card,
-                  driver_card_files(&view->files, &w->cards[i]->place, w->a, of_card));
+        add_files(r, nodes,
+                  driver_card_files(&view->files, &w->cards[i]->place, w->a, nodes));
     if (r->dp.n_specs)
         add_files(r, view->files.nodes, view->files.n_nodes);
+    return 0;
 }
 
 static int64_t units_on(const struct work *w, size_t i)
@@ -469,11 +455,9 @@ struct response *response_of(const struct response_settings *settings,
         const struct plugin_card *card = pod_allocation_card(cards, &pod->cards[i]);
         of_pod += card ? card_units(&w, card) : 0;
     }
-    if (check_cdi(&w, err))
-        return NULL;
     find_ring(&w);
-    add_visible(&w);
-    add_nodes(&w);
+    if (give_cards(&w, err))
+        return NULL;
     /* It has the device nodes of all cards, so that CUDA would see them all. */
     if (c->privileged)
         add_env(w.r, "CUDA_VISIBLE_DEVICES", list(&w, UUIDS, ""));

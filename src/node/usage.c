@@ -107,28 +107,6 @@ static void begin_promise(const struct builder *b, struct usage_container *c)
         c->promise_unclear = false; /* an ephemeral container, or one without devices */
 }
 
-/* Its name; {0}: not known. */
-static struct usage_name name_at(const struct usage_input *in,
-                                 const struct usage_place *place)
-{
-    struct usage_name best = {0};
-    bool listed = false;
-    for (size_t i = 0; i < in->n_names && place->container_id.n; i++) {
-        const struct usage_name *n = &in->names[i];
-        if (!n->pod_uid.n && span_eq(n->container_id, place->container_id))
-            return *n;
-        if (!n->pod_uid.n || !span_eq(n->pod_uid, place->pod_uid) ||
-            !span_starts(place->container_id, n->container_id))
-            continue;
-        bool is = is_listed(in, n->ns, n->pod, n->container);
-        if (!best.ns.n || is > listed ||
-            (is == listed && span_cmp(n->container, best.container) < 0))
-            best = *n;
-        listed |= is;
-    }
-    return best;
-}
-
 /* The container in that place, found or added. */
 static struct usage_container *container_at(struct builder *b, size_t card,
                                             const struct usage_place *place)
@@ -142,7 +120,22 @@ static struct usage_container *container_at(struct builder *b, size_t card,
             return &b->containers[i];
     c.pod_uid = arena_copy(a, place->pod_uid);
     c.container_id = arena_copy(a, place->container_id);
-    const struct usage_name name = name_at(&b->in, place);
+    struct usage_name name = {0}; /* {0}: not known */
+    bool whole = false, listed = false;
+    ARRAY_EACH_ITEM(const struct usage_name, n, b->in.names, b->in.n_names)
+    {
+        if (whole || !place->container_id.n)
+            break;
+        whole = !n->pod_uid.n && span_eq(n->container_id, place->container_id);
+        if (!whole && (!n->pod_uid.n || !span_eq(n->pod_uid, place->pod_uid) ||
+                       !span_starts(place->container_id, n->container_id)))
+            continue;
+        const bool is = is_listed(&b->in, n->ns, n->pod, n->container);
+        if (whole || !name.ns.n || is > listed ||
+            (is == listed && span_cmp(n->container, name.container) < 0))
+            name = *n;
+        listed |= is;
+    }
     c.ns = arena_copy(a, name.ns);
     c.pod = arena_copy(a, name.pod);
     c.name = arena_copy(a, name.container);

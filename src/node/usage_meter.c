@@ -46,19 +46,6 @@ static int64_t within(int64_t mib, int64_t total_mib)
     return !mib || mib <= total_mib ? mib : -1;
 }
 
-/* MiB of each slot of the entry, which another process allocated: by the promise of the pod. 0: not
- * known. */
-static int64_t promised_slot_mib(const struct usage_meter *m,
-                                 const struct podresources_entry *e)
-{
-    int64_t mib = 0;
-    ALLOCATION_EACH(al, &m->promised)
-    if (span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
-        span_eq(al->container, e->container))
-        mib = al->slot_mib ?: mib;
-    return mib;
-}
-
 /* MiB of the card that the entry has; -1: an unknown amount, as of a replica. */
 static int64_t promised_mib(const struct usage_meter *m,
                             const struct podresources_entry *e,
@@ -69,8 +56,14 @@ static int64_t promised_mib(const struct usage_meter *m,
     bool is_ours = ids_resource_read(e->resource, &ours);
     if (is_ours && ours == IDS_DIALECT) /* else it is of NVIDIA's device plugin */
         is_ours = ids_read(ours, e->ids[0], &id);
+    int64_t slot_mib = e->slot_mib;
+    if (!slot_mib) /* another process allocated it, by the promise of the pod */
+        ALLOCATION_EACH(al, &m->promised)
+    if (span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
+        span_eq(al->container, e->container))
+        slot_mib = al->slot_mib ?: slot_mib;
     if (is_ours && ids_are_slots(ours))
-        return within(e->slot_mib ?: promised_slot_mib(m, e) ?: -1, total_mib);
+        return within(slot_mib ?: -1, total_mib);
     if (is_ours)
         return ours == IDS_COUNT
                    ? total_mib
