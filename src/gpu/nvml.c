@@ -429,33 +429,6 @@ static int read_card(const struct nvml_calls *call, void *device, uint64_t unifi
 
 /* -- the instances of a card in MIG mode -- */
 
-/* Drivers put the profile into the name; older ones name the card. */
-static void read_profile(struct reader *r)
-{
-    static const char word[] = " MIG ";
-    struct gpu_card *c = r->card;
-    struct nvml_attributes at = {0};
-    const char *named = strstr(c->model, word);
-    char profile[64] = "", model[sizeof c->model + sizeof profile];
-    if (named) {
-        snprintf(profile, sizeof profile, "%s", named + strlen(word));
-    } else if (CALL(r, attributes, &at) && at.gpu_slices) {
-        size_t n =
-            at.compute_slices < at.gpu_slices
-                ? (size_t)snprintf(profile, sizeof profile, "%uc.", at.compute_slices)
-                : 0;
-        snprintf(profile + n, sizeof profile - n, "%ug.%llugb", at.gpu_slices,
-                 (at.memory_mib + 1023) / 1024);
-        snprintf(model, sizeof model, "%s%s%s", c->model, word, profile);
-        gpu_set_text(c->model, sizeof c->model, span_of(model));
-    }
-    gpu_set_text(c->profile, sizeof c->profile, span_of(profile));
-    if (*c->profile)
-        return;
-    snprintf(c->profile, sizeof c->profile, "unknown");
-    gpu_set_state(c, GPU_UNREADABLE, "NVML does not name its profile");
-}
-
 /* Its health is that of the card. NVML_OK, or a code for which is_gone is true. */
 static int read_instance(const struct nvml_calls *call, void *device, struct arena *a,
                          const struct gpu_card *parent, struct gpu_card *card)
@@ -465,7 +438,10 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
         1 << GPU_TEMPERATURE | 1 << GPU_PAGES_PENDING | 1 << GPU_REMAP_FAILED |
         1 << GPU_REMAP_PENDING | 1 << GPU_RECOVERY | 1 << GPU_COMPUTE_MODE |
         1 << GPU_FABRIC_STATE | 1 << GPU_FABRIC_STATUS;
+    static const char word[] = " MIG ";
     struct reader r = {.call = call, .device = device, .card = card};
+    struct nvml_attributes at = {0};
+    char profile[64] = "", model[sizeof card->model + sizeof profile];
     unsigned number = 0;
     card->known = parent->known & of_parent;
     memcpy(card->value, parent->value, sizeof card->value);
@@ -476,7 +452,25 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
     read_identity(&r);
     if (may_call(&r) && strncmp(card->uuid, "MIG-", 4) != 0)
         gpu_set_state(card, GPU_UNREADABLE, "it has no UUID of an instance");
-    read_profile(&r);
+    /* Drivers put the profile into the name; older ones name the card. */
+    const char *named = strstr(card->model, word);
+    if (named) {
+        snprintf(profile, sizeof profile, "%s", named + strlen(word));
+    } else if (CALL(&r, attributes, &at) && at.gpu_slices) {
+        size_t n =
+            at.compute_slices < at.gpu_slices
+                ? (size_t)snprintf(profile, sizeof profile, "%uc.", at.compute_slices)
+                : 0;
+        snprintf(profile + n, sizeof profile - n, "%ug.%llugb", at.gpu_slices,
+                 (at.memory_mib + 1023) / 1024);
+        snprintf(model, sizeof model, "%s%s%s", card->model, word, profile);
+        gpu_set_text(card->model, sizeof card->model, span_of(model));
+    }
+    gpu_set_text(card->profile, sizeof card->profile, span_of(profile));
+    if (!*card->profile) {
+        snprintf(card->profile, sizeof card->profile, "unknown");
+        gpu_set_state(card, GPU_UNREADABLE, "NVML does not name its profile");
+    }
     read_memory(&r);
     if (CALL(&r, gpu_instance, &number))
         gpu_set(card, GPU_INSTANCE, number);

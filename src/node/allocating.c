@@ -201,20 +201,6 @@ static void on_missing_limit(void *ctx, const char *pod_uid, const char *why)
     dispatcher_msg_unlimited(dispatcher_queue(p->dispatcher), pod_uid, why);
 }
 
-/* Pods can ask for the library on a node whose default it is not. */
-static int install_limit(struct allocating *p, struct err *err)
-{
-    struct response_settings *r = &p->alloc.response;
-    struct err why;
-    if (limit_dir_install(r->limit_dir, p->options->limit_library, &why) == 0)
-        return 0;
-    if (r->isolation == ISOLATION_LIMIT)
-        return err_set(err, why.code, "--isolation=limit: %s", why.msg);
-    log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
-    r->limit_dir = NULL;
-    return 0;
-}
-
 struct allocating *allocating_new(const struct node_options *options,
                                   struct kube_client *client, struct gpu *gpu,
                                   int64_t interval_ms, struct err *err)
@@ -243,9 +229,18 @@ struct allocating *allocating_new(const struct node_options *options,
         &(struct card_inventory_settings){INT64_MAX, options->publisher.cards.health});
     p->hami = dialect_hami;
     p->alloc.hami = &p->hami;
+    struct err why;
+    if (limit_dir_install(options->limit_dir, options->limit_library, &why))
+        p->alloc.response.limit_dir = NULL;
+    const bool lacks_library = !p->alloc.response.limit_dir;
+    /* Pods can ask for the library on a node whose default it is not. */
+    if (lacks_library && p->alloc.response.isolation != ISOLATION_LIMIT)
+        log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
     if (dialect_configure(&p->hami, span_of(options->hami_values), err))
         err_wrap(err, "--hami-values");
-    else if (install_limit(p, err) == 0)
+    else if (lacks_library && p->alloc.response.isolation == ISOLATION_LIMIT)
+        err_set(err, why.code, "--isolation=limit: %s", why.msg);
+    else
         p->dispatcher = dispatcher_new(options, &p->alloc, err);
     if (p->dispatcher)
         return p;

@@ -318,23 +318,6 @@ static bool is_furthest_of_pod(const struct usage *u, size_t container)
     return true;
 }
 
-/* What the pod of the containers from *i on does not use of its promise on the card; sets
- * *i to the container after them. */
-static int64_t unused_of(const struct usage *u, size_t *i)
-{
-    const struct usage_container *c = &u->containers[*i];
-    bool any = false;
-    int64_t promised = 0, used = 0, inits = init_promise(u, c, &any);
-    for (; *i < u->n_containers && u->containers[*i].card == c->card &&
-           same_pod(&u->containers[*i], c);
-         ++*i) {
-        used += u->containers[*i].used_mib > 0 ? u->containers[*i].used_mib : 0;
-        if (!u->containers[*i].init && is_first_of_its_name(u, *i))
-            promised += promise_of(&u->containers[*i]);
-    }
-    return (inits > promised ? inits : promised) - used;
-}
-
 /* What the pods of a card were promised and cannot get, or less; INT64_MIN: not known. A
  * container without a name, or a process that was not mapped, may be of one that a promise
  * was made to, which then uses more of it than it seems to. */
@@ -354,8 +337,18 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
         unused -= p->used_mib;
     }
     for (size_t i = 0; i < u->n_containers;) {
+        /* What the pod of the containers from i on does not use of its promise on the card. */
         const struct usage_container *c = &u->containers[i];
-        int64_t left = unused_of(u, &i);
+        bool any = false;
+        int64_t promised = 0, used = 0, inits = init_promise(u, c, &any);
+        for (; i < u->n_containers && u->containers[i].card == c->card &&
+               same_pod(&u->containers[i], c);
+             i++) {
+            used += u->containers[i].used_mib > 0 ? u->containers[i].used_mib : 0;
+            if (!u->containers[i].init && is_first_of_its_name(u, i))
+                promised += promise_of(&u->containers[i]);
+        }
+        const int64_t left = (inits > promised ? inits : promised) - used;
         if (c->card == card && (left > 0 || !has_name(c)))
             unused += left;
     }

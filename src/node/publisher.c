@@ -797,21 +797,6 @@ int publisher_check_driver(const struct publisher *p, struct step_time now,
                    (long long)(ms / 1000));
 }
 
-static int check_cards(const struct publisher *p, struct step_time now, struct err *err)
-{
-    const struct step_failure *f = &p->sample_failure;
-    if (publisher_check_driver(p, now, err))
-        return -1;
-    if (!p->has_sample)
-        return err_set(err, ERR_UNAVAILABLE, "no card was sampled yet%s%s",
-                       f->failures ? ": " : "", f->err.msg);
-    if (!f->failures ||
-        card_health_tolerates(&p->settings.cards.health, f->since_ms, now.mono_ms))
-        return 0;
-    return err_set(err, f->err.code, "no sample for %llds: %s",
-                   (long long)(now.mono_ms - f->since_ms) / 1000, f->err.msg);
-}
-
 int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, bool *required, struct err *err)
 {
@@ -851,8 +836,19 @@ int publisher_check(const struct publisher *p, struct step_time now,
                                                publisher_check_driver(p, now, NULL) != 0);
         *required = first || !of_driver;
     }
-    if (check == PUBLISHER_CHECK_CARDS)
-        return check_cards(p, now, err);
+    if (check == PUBLISHER_CHECK_CARDS) {
+        const struct step_failure *f = &p->sample_failure;
+        if (publisher_check_driver(p, now, err))
+            return -1;
+        if (!p->has_sample)
+            return err_set(err, ERR_UNAVAILABLE, "no card was sampled yet%s%s",
+                           f->failures ? ": " : "", f->err.msg);
+        if (!f->failures ||
+            card_health_tolerates(&set->cards.health, f->since_ms, now.mono_ms))
+            return 0;
+        return err_set(err, f->err.code, "no sample for %llds: %s",
+                       (long long)(now.mono_ms - f->since_ms) / 1000, f->err.msg);
+    }
     if (ms > rows[check].limit_ms)
         return err_set(err, ERR_TIMEOUT, "%s for %llds%s%s", rows[check].what,
                        (long long)(ms / 1000), *rows[check].why ? ": " : "",

@@ -144,14 +144,37 @@ static struct usage_container *container_at(struct builder *b, size_t card,
     return add_container(b, &c);
 }
 
-/* Until all processes are added, `used_mib` and its parts are bytes. A process of a pod with a limit
- * has a slot of the card, or uses it without the limit. */
-static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
-                    const struct usage_place *place)
+/* Until all processes are added, `used_mib` and its parts are bytes. */
+static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
 {
+    const struct usage_place *const places = b->in.places;
+    const int64_t bytes = process->bytes;
+    size_t at = ARRAY_LOWER_BOUND(p, places, b->in.n_places, p->pid.pid < process->pid);
+    const struct usage_place *place =
+        at < b->in.n_places && places[at].pid.pid == process->pid ? &places[at] : NULL;
+    enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
+    if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
+        kind = USAGE_UNMAPPED;
+    if (kind == USAGE_ENDED)
+        return;
+    b->cards[card].complete &= bytes >= 0 && kind != USAGE_UNMAPPED;
+    if (kind != USAGE_CONTAINER) {
+        struct usage_process *p = &b->outside[b->u->n_outside++];
+        *p = (struct usage_process){
+            .card = card,
+            .pid = {process->pid, place ? place->pid.started : 0},
+            .unmapped = kind == USAGE_UNMAPPED,
+            .used_mib = mib_of(bytes),
+            .sm_percent = process->sm_percent,
+        };
+        /* The process can choose its name. */
+        struct span name = place ? place->name : (struct span){0};
+        for (size_t i = 0; i < name.n && i < USAGE_NAME - 1; i++)
+            p->name[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
+        return;
+    }
     struct usage_container *c = container_at(b, card, place);
     struct usage_pid *pids = (struct usage_pid *)c->pids;
-    const int64_t bytes = process->bytes;
     if ((c->n_pids & (c->n_pids - 1)) == 0) { /* full */
         pids = arena_alloc(&b->u->arena, (2 * c->n_pids + 1) * sizeof *pids);
         if (c->n_pids)
@@ -164,6 +187,7 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     c->has_library |= place->slots != NULL;
     if (bytes <= 0 || !place->slots)
         return;
+    /* It has a slot of the card, or uses it without the limit that its pod has. */
     ARRAY_EACH_ITEM(const struct usage_slot, slot, place->slots, place->n_slots)
     {
         if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, b->cards[card].uuid)))
@@ -174,36 +198,6 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
         return;
     }
     c->unlimited_mib += bytes;
-}
-
-/* The process can choose its name. */
-static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
-{
-    const struct usage_place *const places = b->in.places;
-    size_t at = ARRAY_LOWER_BOUND(p, places, b->in.n_places, p->pid.pid < process->pid);
-    const struct usage_place *place =
-        at < b->in.n_places && places[at].pid.pid == process->pid ? &places[at] : NULL;
-    enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
-    if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
-        kind = USAGE_UNMAPPED;
-    if (kind == USAGE_ENDED)
-        return;
-    b->cards[card].complete &= process->bytes >= 0 && kind != USAGE_UNMAPPED;
-    if (kind == USAGE_CONTAINER) {
-        add_use(b, card, process, place);
-        return;
-    }
-    struct usage_process *p = &b->outside[b->u->n_outside++];
-    *p = (struct usage_process){
-        .card = card,
-        .pid = {process->pid, place ? place->pid.started : 0},
-        .unmapped = kind == USAGE_UNMAPPED,
-        .used_mib = mib_of(process->bytes),
-        .sm_percent = process->sm_percent,
-    };
-    for (size_t i = 0; place && i < place->name.n && i < USAGE_NAME - 1; i++)
-        p->name[i] =
-            place->name.p[i] >= ' ' && place->name.p[i] <= '~' ? place->name.p[i] : '?';
 }
 
 static void add_cards(struct builder *b)

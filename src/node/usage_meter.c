@@ -56,14 +56,15 @@ static int64_t promised_mib(const struct usage_meter *m,
     bool is_ours = ids_resource_read(e->resource, &ours);
     if (is_ours && ours == IDS_DIALECT) /* else it is of NVIDIA's device plugin */
         is_ours = ids_read(ours, e->ids[0], &id);
-    int64_t slot_mib = e->slot_mib;
-    if (!slot_mib) /* another process allocated it, by the promise of the pod */
-        ALLOCATION_EACH(al, &m->promised)
-    if (span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
-        span_eq(al->container, e->container))
-        slot_mib = al->slot_mib ?: slot_mib;
-    if (is_ours && ids_are_slots(ours))
-        return within(slot_mib ?: -1, total_mib);
+    if (is_ours && ids_are_slots(ours)) {
+        int64_t mib = e->slot_mib;
+        ALLOCATION_EACH(al,
+                        &m->promised) /* another process allocated it, by the promise */
+        if (!e->slot_mib && span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
+            span_eq(al->container, e->container))
+            mib = al->slot_mib ?: mib;
+        return within(mib ?: -1, total_mib);
+    }
     if (is_ours)
         return ours == IDS_COUNT
                    ? total_mib
