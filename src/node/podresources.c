@@ -54,28 +54,6 @@ static int by_entry(const void *a, const void *b)
     return by_holder(a, b);
 }
 
-/* Fills the entry with the ids of the allocation. */
-static void allocated_ids(const struct allocation *al, struct arena *a,
-                          struct podresources_entry *e)
-{
-    struct span *ids = arena_alloc(a, ((size_t)allocation_amount(al) + 1) * sizeof *ids);
-    *e = (struct podresources_entry){
-        al->ns, al->name, al->container, span_of(ids_resource_name(al->resource)),
-        ids,    0,        al->slot_mib};
-    for (; e->n_ids < al->n_others; e->n_ids++)
-        ids[e->n_ids] = arena_copy(a, al->others[e->n_ids]);
-    ARRAY_EACH_ITEM(const struct allocation_card, card, al->cards, al->n_cards)
-    {
-        struct ids_id id = {ids_tag_of(card->uuid), -1};
-        for (size_t i = 0; i < card->n_units || (i == 0 && !card->n_units); i++) {
-            cleanup_buf struct buf text = {0};
-            id.unit = card->n_units ? (int64_t)card->units[i] : -1;
-            ids_write(&text, al->resource, &id);
-            ids[e->n_ids++] = arena_copy(a, buf_span(&text));
-        }
-    }
-}
-
 void podresources_sort(struct podresources *to)
 {
     const struct podres_list *list = &to->list;
@@ -101,7 +79,8 @@ void podresources_sort(struct podresources *to)
                 MEM_GROW(rows, cap, n + of->n_ids);
                 for (size_t at = 0; at < of->n_ids; at++)
                     rows[n++] = (struct podresources_entry){
-                        pod->ns, pod->name, c->name, of->resource, &of->ids[at], 1, 0};
+                        pod->ns,      pod->name, c->name, of->resource,
+                        &of->ids[at], 1,         0,       NULL};
             }
             listed[to->n_listed++] =
                 (struct usage_listed){pod->ns, pod->name, pod->containers[k].name};
@@ -126,11 +105,18 @@ void podresources_sort(struct podresources *to)
         ids++;
     }
     const size_t n_listed = to->n;
-    for (size_t i = 0; i < set->n; i++) {
+    ALLOCATION_EACH(al, set)
+    {
         struct podresources_entry *e = &entries[to->n];
-        if (set->items[i]->role == CONTAINER_INIT)
+        if (al->role == CONTAINER_INIT)
             continue;
-        allocated_ids(set->items[i], &to->arena, e);
+        *e = (struct podresources_entry){al->ns,
+                                         al->name,
+                                         al->container,
+                                         span_of(ids_resource_name(al->resource)),
+                                         .n_ids = (size_t)allocation_amount(al),
+                                         .slot_mib = al->slot_mib,
+                                         .al = al};
         struct podresources_entry *shown =
             n_listed ? bsearch(e, entries, n_listed, sizeof *e, by_entry) : NULL;
         if (shown)
@@ -144,8 +130,9 @@ void podresources_sort(struct podresources *to)
 size_t podresources_ids_on(const struct podresources_entry *e,
                            const struct ids_card *card)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < e->n_ids; i++)
+    const struct allocation_card *its = e->al ? allocation_card(e->al, card->uuid) : NULL;
+    size_t n = its ? its->n_units + (e->al->resource == IDS_COUNT) : 0;
+    for (size_t i = 0; e->ids && i < e->n_ids; i++)
         n += ids_match_card(e->resource, e->ids[i], card);
     return n;
 }
