@@ -23,7 +23,6 @@ struct card_sampler {
     int64_t reopened_ms;
     uint64_t unchecked;    /* hash of what was logged */
     struct worker *worker; /* with one job that ends at a stop */
-    struct stop_flag stop;
 };
 
 static void sample(struct card_sampler *s, bool reopen)
@@ -77,7 +76,7 @@ static void sample_cards(void *ctx, void *job)
                 wait_ms = 0;
             }
             wait_ms -= clock_mono_ms() - before_ms;
-            stop = stop_flag_wait(&s->stop, wait_ms > 0 ? wait_ms : 0);
+            stop = worker_rest(s->worker, wait_ms > 0 ? wait_ms : 0);
         }
     }
 }
@@ -89,7 +88,6 @@ struct card_sampler *card_sampler_start(struct gpu *gpu,
     s->gpu = gpu;
     s->fns = *fns;
     s->reopened_ms = clock_mono_ms();
-    stop_flag_init(&s->stop);
     s->worker = worker_start("sampler", sample_cards, s);
     worker_add(s->worker, xcalloc(1, 1));
     return s;
@@ -97,10 +95,7 @@ struct card_sampler *card_sampler_start(struct gpu *gpu,
 
 bool card_sampler_stop(struct card_sampler *s)
 {
-    if (!s)
-        return true;
-    stop_flag_set(&s->stop);
-    return worker_stop_until(s->worker, clock_mono_ms() + STOP_MS);
+    return !s || worker_stop_until(s->worker, clock_mono_ms() + STOP_MS);
 }
 
 void card_sampler_free(struct card_sampler *s)
@@ -109,6 +104,5 @@ void card_sampler_free(struct card_sampler *s)
         return;
     worker_free(s->worker);
     gpu_sample_fini(&s->sample);
-    stop_flag_fini(&s->stop);
     free(s);
 }

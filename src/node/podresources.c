@@ -147,7 +147,7 @@ int podresources_list(const char *socket, struct podresources *to, struct err *e
 
 struct podresources_poller {
     struct podresources_poller_settings settings;
-    struct ticker *ticker;
+    struct worker *thread;
     struct podresources *asked; /* the last answer; NULL: the last call failed */
     int64_t ask_ms, due_ms;     /* the next call; the next look */
 
@@ -156,8 +156,9 @@ struct podresources_poller {
     bool allocates, changed;
 };
 
-static void tick(void *poller)
+static void tick(void *poller, void *no_job)
 {
+    (void)no_job;
     struct podresources_poller *l = poller;
     const struct podresources_poller_settings *set = &l->settings;
     const int64_t now = clock_mono_ms();
@@ -208,8 +209,8 @@ podresources_poller_start(const struct podresources_poller_settings *settings)
     l->settings = *settings;
     l->ask_ms = clock_mono_ms();
     pthread_mutex_init(&l->lock, NULL);
-    l->ticker = ticker_new();
-    ticker_start(l->ticker, &(struct ticker_fns){tick, due}, l);
+    l->thread = worker_start("pods", tick, l);
+    worker_tick(l->thread, due);
     return l;
 }
 
@@ -221,20 +222,20 @@ void podresources_poller_allocations(struct podresources_poller *l, struct span 
     buf_set(&l->state, state);
     l->allocates = l->changed = true;
     pthread_mutex_unlock(&l->lock);
-    ticker_wake(l->ticker);
+    worker_wake(l->thread);
 }
 
 void podresources_poller_stop(struct podresources_poller *l)
 {
     if (l)
-        ticker_stop(l->ticker);
+        worker_stop(l->thread);
 }
 
 void podresources_poller_free(struct podresources_poller *l)
 {
     if (!l)
         return;
-    ticker_free(l->ticker);
+    worker_free(l->thread);
     podresources_unref(l->asked);
     pthread_mutex_destroy(&l->lock);
     buf_fini(&l->state);

@@ -289,10 +289,10 @@ static struct score_value rate_fgd(const struct score_run *run,
     }
     r = request_on(r, node->dialect);
     int64_t size = frag_read(&view, cpu_free, &after);
-    int64_t mib = INT64_MAX;
-    if (r->kind == REQUEST_MEMORY) { /* of several cards: the same of each */
-        const struct card *first = chosen ? &node->cards[__builtin_ctzll(chosen)] : NULL;
-        mib = first ? request_mib(r, first->total_mib, first->kind->kept_mib) : 0;
+    int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
+    if (chosen && request_is_of_card(r)) { /* of several cards: the same of each */
+        const struct card *first = &node->cards[__builtin_ctzll(chosen)];
+        mib = request_mib(r, first->total_mib, first->kind->kept_mib);
     }
     uint64_t whole = after.whole;
     int64_t drop = frag_take(&run->scratch->frag, &after, chosen, mib,
