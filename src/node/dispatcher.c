@@ -157,7 +157,8 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         d->stats.save_failed++;
         break;
     case ALLOC_PREFERRED:
-        endpoints_prefer(d->endpoints, o->token, o->ids, o->n_ids);
+    case ALLOC_REJECTED:
+        endpoints_answer(d->endpoints, o, NULL);
         break;
     case ALLOC_ALLOCATED:
         r = *o->response;
@@ -172,10 +173,7 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
             buf_printf(&text, "its containers have no limit on this node: %s", err.msg);
             dispatcher_msg_unlimited(&d->queue, o->uid, text.p);
         }
-        endpoints_allocate(d->endpoints, o->token, &r.dp);
-        break;
-    case ALLOC_REJECTED:
-        endpoints_reject(d->endpoints, o->token, rejection_name(o->rejection), o->text);
+        endpoints_answer(d->endpoints, o, &r.dp);
         break;
     case ALLOC_LIMIT:
         if (limit_dir_has(limit_dir, o->response->limit->uid) &&

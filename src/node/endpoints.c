@@ -172,26 +172,18 @@ static struct grpcd_call *take_call(struct endpoints *es, uint64_t token)
     return call;
 }
 
-void endpoints_prefer(struct endpoints *es, uint64_t token, const struct span *ids,
-                      size_t n)
+void endpoints_answer(struct endpoints *es, const struct alloc_output *o,
+                      const struct dp_allocation *given)
 {
-    answer_call(take_call(es, token), &dp_groups_type,
-                &(struct dp_groups){&(struct dp_ids){ids, n}, 1});
-}
-
-void endpoints_allocate(struct endpoints *es, uint64_t token,
-                        const struct dp_allocation *allocation)
-{
-    answer_call(take_call(es, token), &dp_allocations_type,
-                &(struct dp_allocations){allocation, 1});
-}
-
-void endpoints_reject(struct endpoints *es, uint64_t token, const char *reason,
-                      const char *text)
-{
-    struct grpcd_call *call = take_call(es, token);
-    if (call)
-        grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s", reason, text);
+    struct grpcd_call *call = take_call(es, o->token);
+    if (o->type == ALLOC_PREFERRED)
+        answer_call(call, &dp_groups_type,
+                    &(struct dp_groups){&(struct dp_ids){o->ids, o->n_ids}, 1});
+    else if (o->type == ALLOC_ALLOCATED)
+        answer_call(call, &dp_allocations_type, &(struct dp_allocations){given, 1});
+    else if (call)
+        grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s",
+                  rejection_name(o->rejection), o->text);
 }
 
 bool endpoints_are_busy(const struct endpoints *es)
