@@ -280,14 +280,9 @@ void allocating_start(struct allocating *p, void (*saved)(void *ctx, struct span
     dispatcher_start(p->dispatcher, p->client, on_saved, p);
 }
 
-void allocating_stop_serving(struct allocating *p)
-{
-    dispatcher_stop(p->dispatcher);
-}
-
 bool allocating_stop(struct allocating *p, int64_t until_ms)
 {
-    return !p || dispatcher_stop_calls(p->dispatcher, until_ms);
+    return !p || dispatcher_stop(p->dispatcher, until_ms);
 }
 
 void allocating_free(struct allocating *p)

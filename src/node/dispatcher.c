@@ -318,17 +318,13 @@ void dispatcher_start(struct dispatcher *d, struct kube_client *client,
     d->running = true;
 }
 
-void dispatcher_stop(struct dispatcher *d)
+bool dispatcher_stop(struct dispatcher *d, int64_t until_ms)
 {
-    if (!d || !d->running)
-        return;
-    dispatcher_msg_post(&d->queue, dispatcher_msg_new(DISPATCHER_STOP));
-    pthread_join(d->thread, NULL);
-    d->running = false;
-}
-
-bool dispatcher_stop_calls(struct dispatcher *d, int64_t until_ms)
-{
+    if (d->running) {
+        dispatcher_msg_post(&d->queue, dispatcher_msg_new(DISPATCHER_STOP));
+        pthread_join(d->thread, NULL);
+        d->running = false;
+    }
     return calls_stop(d->calls, until_ms);
 }
 

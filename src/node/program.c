@@ -180,15 +180,13 @@ bool node_program_stop(struct node_program *p)
     const int64_t until_ms = clock_mono_ms() + wait_ms;
     for (size_t i = 0; i < ARRAY_LEN(p->servers); i++)
         status_server_stop(p->servers[i]);
-    if (p->allocating)
-        allocating_stop_serving(p->allocating);
+    const bool stopped = allocating_stop(p->allocating, until_ms);
     if (!card_sampler_stop(p->sampler)) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     /* The next process sends lost calls again. */
-    if (!publishing_stop(p->publishing, until_ms) ||
-        !allocating_stop(p->allocating, until_ms)) {
+    if (!publishing_stop(p->publishing, until_ms) || !stopped) {
         log_warn("main", "a call does not return; exiting without waiting for it",
                  LOG_I("waited_ms", wait_ms));
         return false;
