@@ -44,6 +44,45 @@ struct allocating {
 
 /* The cards. Only the sampler's thread runs these. */
 
+/* Asks whether the driver limits memory of these cards, for the view. */
+static void ask_limits(struct allocating *p, const struct card_seen *cards, size_t n,
+                       bool changed, struct driver_view *view)
+{
+    const char *root = p->options->cgroup_root;
+    cleanup_free char *v2 = xasprintf("%s/cgroup.controllers", root);
+    enum gpu_limit_answer answer = GPU_LIMIT_OK;
+    struct err err = {0};
+    bool refuses = false;
+    p->cards.ask_failed = false;
+    for (size_t i = n; i-- > 0;) { /* the reason is that of the first */
+        const enum gpu_limit_answer of =
+            gpu_memory_limit_probe(p->gpu, cards[i].uuid, root, &err);
+        answer = of == GPU_LIMIT_OK ? answer : of;
+        p->cards.ask_failed |= of == GPU_LIMIT_FAILED;
+        /* Instances have no hook that could refuse. */
+        refuses |= !*cards[i].parent &&
+                   (of == GPU_LIMIT_OLD_DRIVER || of == GPU_LIMIT_NOT_SUPPORTED);
+    }
+    /* A failure of an unchanged driver leaves what it said before: without its limit a container
+     * would start unbounded. */
+    if (!p->cards.ask_failed || changed) {
+        const bool is_asked = answer == GPU_LIMIT_OK || answer == GPU_LIMIT_NO_CGROUP;
+        const bool is_v1 = is_asked && access(v2, F_OK) != 0;
+        if (is_v1)
+            err_set(&err, ERR_NOT_FOUND, "cgroup v1: %s: %m", v2);
+        else if (!n)
+            err_set(&err, ERR_NOT_FOUND, "no card");
+        else if (is_asked && limit_readback_fails(p->limits))
+            err_set(&err, ERR_UNAVAILABLE,
+                    "the limits of containers cannot be read back");
+        snprintf(p->cards.no_limit, sizeof p->cards.no_limit, "%s", err.msg);
+        p->cards.refuses_limit = is_v1 || refuses;
+    }
+    memcpy(view->no_limit, p->cards.no_limit, sizeof view->no_limit);
+    view->refuses_limit = p->cards.refuses_limit;
+    view->sets_limits = limit_readback_sets(p->limits);
+}
+
 /* Gives the allocator the cards of the inventory. `sample`: a new one, or NULL. */
 static void post_cards(struct allocating *p, const struct gpu_sample *sample)
 {
@@ -66,50 +105,13 @@ static void post_cards(struct allocating *p, const struct gpu_sample *sample)
     hash = hash_bytes(hash, read_back, sizeof read_back);
     const bool changed = hash != p->cards.viewed;
     const int64_t wait_ms = p->cards.ask_failed ? RETRY_VIEW_MS : VIEW_MS;
-    const bool due = changed || clock_mono_ms() >= p->cards.viewed_ms + wait_ms;
-    if (!sample || !due) {
-        dispatcher_msg_post(dispatcher_queue(p->dispatcher), m);
-        return;
+    if (sample && (changed || clock_mono_ms() >= p->cards.viewed_ms + wait_ms)) {
+        p->cards.viewed = hash;
+        p->cards.viewed_ms = clock_mono_ms();
+        m->in.driver =
+            driver_view_new(&p->options->driver, sample->driver, seen, n_present);
+        ask_limits(p, seen, n_present, changed, m->in.driver);
     }
-    p->cards.viewed = hash;
-    p->cards.viewed_ms = clock_mono_ms();
-    struct driver_view *view =
-        driver_view_new(&p->options->driver, sample->driver, seen, n_present);
-    /* Does the driver limit memory of these cards? */
-    const char *root = p->options->cgroup_root;
-    cleanup_free char *v2 = xasprintf("%s/cgroup.controllers", root);
-    enum gpu_limit_answer answer = GPU_LIMIT_OK;
-    struct err err = {0};
-    bool refuses = false;
-    p->cards.ask_failed = false;
-    for (size_t i = n_present; i-- > 0;) { /* the reason is that of the first */
-        const enum gpu_limit_answer of =
-            gpu_memory_limit_probe(p->gpu, seen[i].uuid, root, &err);
-        answer = of == GPU_LIMIT_OK ? answer : of;
-        p->cards.ask_failed |= of == GPU_LIMIT_FAILED;
-        /* Instances have no hook that could refuse. */
-        refuses |= !*seen[i].parent &&
-                   (of == GPU_LIMIT_OLD_DRIVER || of == GPU_LIMIT_NOT_SUPPORTED);
-    }
-    /* A failure of an unchanged driver leaves what it said before: without its limit a container
-     * would start unbounded. */
-    if (!p->cards.ask_failed || changed) {
-        const bool is_asked = answer == GPU_LIMIT_OK || answer == GPU_LIMIT_NO_CGROUP;
-        const bool is_v1 = is_asked && access(v2, F_OK) != 0;
-        if (is_v1)
-            err_set(&err, ERR_NOT_FOUND, "cgroup v1: %s: %m", v2);
-        else if (!n_present)
-            err_set(&err, ERR_NOT_FOUND, "no card");
-        else if (is_asked && read_back[0])
-            err_set(&err, ERR_UNAVAILABLE,
-                    "the limits of containers cannot be read back");
-        snprintf(p->cards.no_limit, sizeof p->cards.no_limit, "%s", err.msg);
-        p->cards.refuses_limit = is_v1 || refuses;
-    }
-    memcpy(view->no_limit, p->cards.no_limit, sizeof view->no_limit);
-    view->refuses_limit = p->cards.refuses_limit;
-    view->sets_limits = read_back[1];
-    m->in.driver = view;
     dispatcher_msg_post(dispatcher_queue(p->dispatcher), m);
 }
 
