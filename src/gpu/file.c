@@ -128,7 +128,9 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
         else if (jread_key_is(key, "why"))
             read_text(j, a, "cards[].why", why, sizeof why);
         else if (jread_key_is(key, "links"))
-            jread_text(j, "cards[].links", a, &card->links);
+            card->links = jread_text(j, "cards[].links", a, &card->links)
+                              ? arena_copy(a, card->links)
+                              : (struct span){0};
         else if (jread_key_is(key, "processes"))
             read_processes(j, a, card);
         else if (!read_metric(j, key, card))
