@@ -133,6 +133,13 @@ static inline int64_t gpu_value(const struct gpu_card *c, enum gpu_metric m,
     return gpu_knows(c, m) ? c->value[m] : otherwise;
 }
 
+/* The same of bytes, in MiB, rounded down. */
+static inline int64_t gpu_mib(const struct gpu_card *c, enum gpu_metric m,
+                              int64_t otherwise)
+{
+    return gpu_knows(c, m) ? c->value[m] >> 20 : otherwise;
+}
+
 /* The cards of a node at one time. {0} is an empty sample. */
 struct gpu_sample {
     char driver[80];        /* version, empty when unknown */

@@ -46,40 +46,34 @@ static void read_state(struct jread *j, struct arena *a, struct gpu_card *card,
                "is not one of ok, warning, not-ready, ecc, reset, unreadable, mig, lost");
 }
 
-static void read_process(struct jread *j, struct gpu_process *p)
-{
-    struct jread_str key;
-    int64_t sm = -1;
-    *p = (struct gpu_process){0, -1, -1};
-    jread_object(j, "cards[].processes[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "pid"))
-            jread_i64(j, "cards[].processes[].pid", &p->pid);
-        else if (jread_key_is(key, "bytes"))
-            jread_i64(j, "cards[].processes[].bytes", &p->bytes);
-        else if (jread_key_is(key, "sm"))
-            jread_i64(j, "cards[].processes[].sm", &sm);
-        else
-            jread_skip(j);
-    }
-    if (p->pid < 1 || p->pid > UINT32_MAX)
-        jread_fail(j, "cards[].processes[].pid", "is missing or not a process id");
-    if (p->bytes < -1 || p->bytes > INT64_C(1) << 60)
-        jread_fail(j, "cards[].processes[].bytes", "is not a valid number of bytes");
-    if (sm < -1 || sm > 100)
-        jread_fail(j, "cards[].processes[].sm", "is not a percentage");
-    else
-        p->sm_percent = (int32_t)sm;
-}
-
 static void read_processes(struct jread *j, struct arena *a, struct gpu_card *card)
 {
     struct gpu_process *list = NULL;
     size_t n = 0, cap = 0;
     jread_array(j, "cards[].processes");
     while (jread_item(j)) {
-        struct gpu_process p;
-        read_process(j, &p);
+        struct jread_str key;
+        struct gpu_process p = {0, -1, -1};
+        int64_t sm = -1;
+        jread_object(j, "cards[].processes[]");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, "pid"))
+                jread_i64(j, "cards[].processes[].pid", &p.pid);
+            else if (jread_key_is(key, "bytes"))
+                jread_i64(j, "cards[].processes[].bytes", &p.bytes);
+            else if (jread_key_is(key, "sm"))
+                jread_i64(j, "cards[].processes[].sm", &sm);
+            else
+                jread_skip(j);
+        }
+        if (p.pid < 1 || p.pid > UINT32_MAX)
+            jread_fail(j, "cards[].processes[].pid", "is missing or not a process id");
+        if (p.bytes < -1 || p.bytes > INT64_C(1) << 60)
+            jread_fail(j, "cards[].processes[].bytes", "is not a valid number of bytes");
+        if (sm < -1 || sm > 100)
+            jread_fail(j, "cards[].processes[].sm", "is not a percentage");
+        else
+            p.sm_percent = (int32_t)sm;
         if (n == GPU_MAX_PROCESSES) {
             jread_fail(j, "cards[].processes", "has too many items");
             continue;
@@ -134,7 +128,9 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
         else if (jread_key_is(key, "why"))
             read_text(j, a, "cards[].why", why, sizeof why);
         else if (jread_key_is(key, "links"))
-            jread_text(j, "cards[].links", a, &card->links);
+            card->links = jread_text(j, "cards[].links", a, &card->links)
+                              ? arena_copy(a, card->links)
+                              : (struct span){0};
         else if (jread_key_is(key, "processes"))
             read_processes(j, a, card);
         else if (!read_metric(j, key, card))

@@ -69,35 +69,30 @@ static const char *pcie_word(const struct nvml_calls *call, void *a, void *b)
                                                : "SYS";
 }
 
-/* The kernel names a device by four digits of its domain, in lower case. */
-static int32_t numa_of_sysfs(const char *sysfs, const char *bus_id)
-{
-    const char *colon = strchr(bus_id, ':');
-    if (!colon || colon - bus_id < 4)
-        return -1;
-    cleanup_free char *path =
-        xasprintf("%s/bus/pci/devices/%s/numa_node", sysfs, colon - 4);
-    for (char *p = path + strlen(sysfs); *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-    cleanup_buf struct buf text = {0};
-    if (file_read(path, 64, &text, NULL) || !text.n)
-        return -1;
-    char *end;
-    long node = strtol(text.p, &end, 10);
-    return end != text.p && node >= 0 && node < 1 << 16 ? (int32_t)node : -1;
-}
-
+/* -1: unknown. The kernel names a device by four digits of its domain, in lower case. */
 static int32_t numa_of(const struct nvml_calls *call, void *device, const char *bus_id,
                        const char *sysfs)
 {
+    const char *colon = strchr(bus_id, ':');
     unsigned long nodes[16] = {0};
+    cleanup_buf struct buf text = {0};
     int32_t node = -1;
     if (device && call->affinity &&
         !call->affinity(device, ARRAY_LEN(nodes), nodes, NVML_AFFINITY_NODE))
         for (unsigned i = 0; i < ARRAY_LEN(nodes) * 64; i++)
             if (nodes[i / 64] >> i % 64 & 1)
                 node = node == -1 ? (int32_t)i : -2; /* of several, none is the card's */
-    return node >= 0 ? node : numa_of_sysfs(sysfs, bus_id);
+    if (node >= 0 || !colon || colon - bus_id < 4)
+        return node < 0 ? -1 : node;
+    cleanup_free char *path =
+        xasprintf("%s/bus/pci/devices/%s/numa_node", sysfs, colon - 4);
+    for (char *p = path + strlen(sysfs); *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    if (file_read(path, 64, &text, NULL) || !text.n)
+        return -1;
+    char *end;
+    long read = strtol(text.p, &end, 10);
+    return end != text.p && read >= 0 && read < 1 << 16 ? (int32_t)read : -1;
 }
 
 /* The word at this position of a row, in `word`; SYS if there is none. */

@@ -31,31 +31,6 @@ static const struct {
         {offsetof(struct nvml_calls, error_string), true, {"nvmlErrorString"}},
 };
 
-/* Opens the library and resolves its functions. *handle is for dlclose. */
-static int open_library(const char *library, void **handle, struct nvml_calls *calls,
-                        struct err *err)
-{
-    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!lib) {
-        const char *why = dlerror();
-        return err_set(err, ERR_NOT_FOUND, "NVML: %s", why ? why : library);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        void *f = dlsym(lib, table[i].names[0]);
-        if (!f && table[i].names[1])
-            f = dlsym(lib, table[i].names[1]);
-        if (!f && table[i].needed) {
-            dlclose(lib);
-            return err_set(err, ERR_UNAVAILABLE, "NVML: %s lacks function %s", library,
-                           table[i].names[0]);
-        }
-        /* POSIX allows function pointers in void *, ISO C does not. */
-        memcpy((char *)calls + table[i].at, &f, sizeof f);
-    }
-    *handle = lib;
-    return 0;
-}
-
 /* Whether the code means that NVML must be initialized again. */
 static bool is_gone(int rc)
 {
@@ -87,26 +62,20 @@ const char *const gpu_library_dirs[GPU_LIBRARY_DIRS] = {
     "/lib/aarch64-linux-gnu/nvidia/current",
     "/lib"};
 
-/* The path of an open file, new: the loader does not take a file for another one that it has
- * loaded from the same descriptor. */
-static char *path_of(int fd)
+/* The path of the library in a directory of the root; new, or NULL. Not that of the descriptor in
+ * /proc: the loader takes a file for another one that it has loaded by the same name. */
+static char *find_in(int root, const char *directory)
 {
     char self[64], path[PATH_MAX];
     struct stat st;
+    cleanup_free char *at = xasprintf("%s/" LIBRARY, directory);
+    cleanup_close int fd = file_open_inside(root, at, O_PATH);
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(self, path, sizeof path - 1);
+    ssize_t n = fd < 0 ? -1 : readlink(self, path, sizeof path - 1);
     if (n <= 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
         return NULL;
     path[n] = '\0';
     return xstrdup(path);
-}
-
-/* The path of the library in a directory of the root; new, or NULL. */
-static char *find_in(int root, const char *directory)
-{
-    cleanup_free char *at = xasprintf("%s/" LIBRARY, directory);
-    cleanup_close int fd = file_open_inside(root, at, O_PATH);
-    return fd >= 0 ? path_of(fd) : NULL;
 }
 
 /* If `library` is a directory, the root of a driver: the path of libnvidia-ml.so.1 in one of
@@ -145,20 +114,6 @@ struct process_list {
     struct gpu_process *p;
     size_t n, cap;
 };
-
-/* A process with compute and graphics contexts is in both lists, with the same bytes; so
- * is a client of MPS. */
-static void add_process(struct process_list *l, unsigned pid, unsigned long long used)
-{
-    int64_t bytes = used < 1ULL << 60 ? (int64_t)used : -1;
-    for (size_t i = 0; i < l->n; i++)
-        if (l->p[i].pid == pid) {
-            l->p[i].bytes = l->p[i].bytes > bytes ? l->p[i].bytes : bytes;
-            return;
-        }
-    MEM_GROW(l->p, l->cap, l->n + 1);
-    l->p[l->n++] = (struct gpu_process){pid, bytes, -1};
-}
 
 /* A buffer for `cap` items of a list, new. */
 static char *new_items(unsigned cap)
@@ -209,33 +164,20 @@ static int list_processes(void *device, const struct list_call *list,
         }
         for (unsigned k = 0; k < n; k++) {
             memcpy(&v1, items + k * size, sizeof v1);
-            add_process(out, v1.pid, v1.used);
+            int64_t bytes = v1.used < 1ULL << 60 ? (int64_t)v1.used : -1;
+            /* A process with compute and graphics contexts is in both lists, with the same
+             * bytes; so is a client of MPS. */
+            size_t at = 0;
+            while (at < out->n && out->p[at].pid != v1.pid)
+                at++;
+            if (at == out->n) {
+                MEM_GROW(out->p, out->cap, out->n + 1);
+                out->p[out->n++] = (struct gpu_process){v1.pid, bytes, -1};
+            }
+            out->p[at].bytes = out->p[at].bytes > bytes ? out->p[at].bytes : bytes;
         }
     }
     return rc;
-}
-
-/* Cards without graphics or MPS do not support these two lists; compute is required. */
-static int list_all(const struct nvml_calls *c, void *device, struct process_list *out,
-                    bool *known)
-{
-    static const size_t v1 = sizeof(struct nvml_process_v1);
-    static const size_t v2 = sizeof(struct nvml_process_v2);
-    const struct list_call lists[] = {
-        {c->compute ? c->compute : c->compute_v1, c->compute ? v2 : v1},
-        {c->graphics ? c->graphics : c->graphics_v1, c->graphics ? v2 : v1},
-        {c->mps ? c->mps : c->mps_v1, c->mps ? v2 : v1},
-    };
-    *known = false;
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        int rc = lists[i].call ? list_processes(device, &lists[i], out)
-                               : NVML_FUNCTION_NOT_FOUND;
-        bool none = rc == NVML_NOT_SUPPORTED || rc == NVML_FUNCTION_NOT_FOUND;
-        if (rc != NVML_OK && (i == 0 || !none))
-            return rc;
-    }
-    *known = true;
-    return NVML_OK;
 }
 
 /* Some drivers leave items of the buffer unset: these have pid 0, an old time, or
@@ -280,14 +222,29 @@ static int read_utilization(const struct nvml_calls *c, void *device,
     return rc;
 }
 
-/* NVML_OK, or the code of the call that found the driver gone or the card lost. */
-static int read_processes(const struct nvml_calls *call, void *device, struct arena *a,
+/* NVML_OK, or the code of the call that found the driver gone or the card lost. Cards without graphics
+ * or MPS do not support these two lists; compute is required. */
+static int read_processes(const struct nvml_calls *c, void *device, struct arena *a,
                           struct gpu_card *card)
 {
+    static const size_t v1 = sizeof(struct nvml_process_v1);
+    static const size_t v2 = sizeof(struct nvml_process_v2);
+    const struct list_call lists[] = {
+        {c->compute ? c->compute : c->compute_v1, c->compute ? v2 : v1},
+        {c->graphics ? c->graphics : c->graphics_v1, c->graphics ? v2 : v1},
+        {c->mps ? c->mps : c->mps_v1, c->mps ? v2 : v1},
+    };
     struct process_list list = {0};
-    int rc = list_all(call, device, &list, &card->processes_known);
-    if (list.n && card->processes_known && call->process_utilization)
-        rc = read_utilization(call, device, &list);
+    int rc = NVML_OK;
+    card->processes_known = true;
+    for (size_t i = 0; i < ARRAY_LEN(lists) && card->processes_known; i++) {
+        rc = lists[i].call ? list_processes(device, &lists[i], &list)
+                           : NVML_FUNCTION_NOT_FOUND;
+        bool none = rc == NVML_NOT_SUPPORTED || rc == NVML_FUNCTION_NOT_FOUND;
+        card->processes_known = rc == NVML_OK || (i > 0 && none);
+    }
+    if (list.n && card->processes_known && c->process_utilization)
+        rc = read_utilization(c, device, &list);
     gpu_set_processes(card, list.p, list.n, a);
     free(list.p);
     return is_gone(rc) || is_lost(rc) ? rc : NVML_OK;
@@ -371,27 +328,6 @@ static void read_identity(struct reader *r)
         gpu_set_text(c->bus_id, sizeof c->bus_id, text_of(pci.bus_id, sizeof pci.bus_id));
 }
 
-/* The metrics that are the only result of a call. */
-static void read_numbers(struct reader *r)
-{
-    struct gpu_card *c = r->card;
-    unsigned v = 0;
-    if (CALL(r, minor, &v))
-        gpu_set(c, GPU_MINOR, v);
-    if (CALL(r, pcie_gen, &v))
-        gpu_set(c, GPU_PCIE_GEN_MAX, v);
-    if (CALL(r, pcie_width, &v))
-        gpu_set(c, GPU_PCIE_WIDTH_MAX, v);
-    if (CALL(r, power_limit, &v))
-        gpu_set(c, GPU_POWER_LIMIT, v);
-    if (CALL(r, max_clock, NVML_CLOCK_SM, &v))
-        gpu_set(c, GPU_CLOCK_SM_MAX, v);
-    if (CALL(r, max_clock, NVML_CLOCK_MEM, &v))
-        gpu_set(c, GPU_CLOCK_MEM_MAX, v);
-    if (CALL(r, temperature, NVML_TEMPERATURE_GPU, &v))
-        gpu_set(c, GPU_TEMPERATURE, v);
-}
-
 static void read_memory(struct reader *r)
 {
     struct nvml_memory_v2 v2 = {.version = NVML_MEMORY_V2};
@@ -414,13 +350,29 @@ static void read_memory(struct reader *r)
                       r->call->error_string(rc), rc);
 }
 
-static void read_health(struct reader *r)
+/* NVML_OK, or a code for which is_gone is true. */
+static int end_card(struct reader *r)
 {
-    struct gpu_card *c = r->card;
+    if (r->lost)
+        gpu_set_state(r->card, GPU_LOST, "%s (%d)", r->call->error_string(r->lost),
+                      r->lost);
+    gpu_derive_state(r->card);
+    return r->gone;
+}
+
+/* NVML_OK, or a code for which is_gone is true. */
+static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
+                     struct arena *a, struct gpu_card *c)
+{
+    struct reader reader = {.call = call, .device = device, .card = c}, *r = &reader;
     struct nvml_utilization u = {0};
     struct nvml_field recovery = {.id = NVML_FI_RECOVERY_ACTION};
     struct nvml_fabric fabric = {.version = NVML_FABRIC_V2};
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0, mode = 0, next = 0;
+    unsigned v = 0;
+    uint64_t used = 0;
+    read_identity(r);
+    read_memory(r);
     if (CALL(r, utilization, &u))
         gpu_set(c, GPU_UTILIZATION, u.gpu);
     if (CHECK(r, "retired pages", pages_pending, &pending))
@@ -443,77 +395,39 @@ static void read_health(struct reader *r)
         gpu_set(c, GPU_FABRIC_STATE, fabric.state);
         gpu_set(c, GPU_FABRIC_STATUS, fabric.status);
     }
-}
-
-static void set_unified(struct gpu_card *c, uint64_t total)
-{
-    uint64_t used = 0;
+    if (CALL(r, minor, &v))
+        gpu_set(c, GPU_MINOR, v);
+    if (CALL(r, pcie_gen, &v))
+        gpu_set(c, GPU_PCIE_GEN_MAX, v);
+    if (CALL(r, pcie_width, &v))
+        gpu_set(c, GPU_PCIE_WIDTH_MAX, v);
+    if (CALL(r, power_limit, &v))
+        gpu_set(c, GPU_POWER_LIMIT, v);
+    if (CALL(r, max_clock, NVML_CLOCK_SM, &v))
+        gpu_set(c, GPU_CLOCK_SM_MAX, v);
+    if (CALL(r, max_clock, NVML_CLOCK_MEM, &v))
+        gpu_set(c, GPU_CLOCK_MEM_MAX, v);
+    if (CALL(r, temperature, NVML_TEMPERATURE_GPU, &v))
+        gpu_set(c, GPU_TEMPERATURE, v);
+    if (may_call(r))
+        did(r, read_processes(call, device, a, c));
+    if (!r->unified || !may_call(r))
+        return end_card(r);
     for (size_t i = 0; i < c->n_processes; i++)
         used += c->processes[i].bytes > 0 ? (uint64_t)c->processes[i].bytes : 0;
-    used = used < total ? used : total;
-    if (total)
-        gpu_set_memory(c, &(struct gpu_memory){total, total - used, used, 0, true});
+    used = used < unified_bytes ? used : unified_bytes;
+    if (unified_bytes)
+        gpu_set_memory(
+            c, &(struct gpu_memory){unified_bytes, unified_bytes - used, used, 0, true});
     else
         gpu_set_state(
             c, GPU_UNREADABLE,
             "its memory is that of the system, and --unified-memory does not say "
             "how much of it is the card's");
-}
-
-/* NVML_OK, or a code for which is_gone is true. */
-static int end_card(struct reader *r)
-{
-    if (r->lost)
-        gpu_set_state(r->card, GPU_LOST, "%s (%d)", r->call->error_string(r->lost),
-                      r->lost);
-    gpu_derive_state(r->card);
-    return r->gone;
-}
-
-/* NVML_OK, or a code for which is_gone is true. */
-static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
-                     struct arena *a, struct gpu_card *card)
-{
-    struct reader r = {.call = call, .device = device, .card = card};
-    read_identity(&r);
-    read_memory(&r);
-    read_health(&r);
-    read_numbers(&r);
-    if (may_call(&r))
-        did(&r, read_processes(call, device, a, card));
-    if (r.unified && may_call(&r))
-        set_unified(card, unified_bytes);
-    return end_card(&r);
+    return end_card(r);
 }
 
 /* -- the instances of a card in MIG mode -- */
-
-/* Drivers put the profile into the name; older ones name the card. */
-static void read_profile(struct reader *r)
-{
-    static const char word[] = " MIG ";
-    struct gpu_card *c = r->card;
-    struct nvml_attributes at = {0};
-    const char *named = strstr(c->model, word);
-    char profile[64] = "", model[sizeof c->model + sizeof profile];
-    if (named) {
-        snprintf(profile, sizeof profile, "%s", named + strlen(word));
-    } else if (CALL(r, attributes, &at) && at.gpu_slices) {
-        size_t n =
-            at.compute_slices < at.gpu_slices
-                ? (size_t)snprintf(profile, sizeof profile, "%uc.", at.compute_slices)
-                : 0;
-        snprintf(profile + n, sizeof profile - n, "%ug.%llugb", at.gpu_slices,
-                 (at.memory_mib + 1023) / 1024);
-        snprintf(model, sizeof model, "%s%s%s", c->model, word, profile);
-        gpu_set_text(c->model, sizeof c->model, span_of(model));
-    }
-    gpu_set_text(c->profile, sizeof c->profile, span_of(profile));
-    if (*c->profile)
-        return;
-    snprintf(c->profile, sizeof c->profile, "unknown");
-    gpu_set_state(c, GPU_UNREADABLE, "NVML does not name its profile");
-}
 
 /* Its health is that of the card. NVML_OK, or a code for which is_gone is true. */
 static int read_instance(const struct nvml_calls *call, void *device, struct arena *a,
@@ -524,7 +438,10 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
         1 << GPU_TEMPERATURE | 1 << GPU_PAGES_PENDING | 1 << GPU_REMAP_FAILED |
         1 << GPU_REMAP_PENDING | 1 << GPU_RECOVERY | 1 << GPU_COMPUTE_MODE |
         1 << GPU_FABRIC_STATE | 1 << GPU_FABRIC_STATUS;
+    static const char word[] = " MIG ";
     struct reader r = {.call = call, .device = device, .card = card};
+    struct nvml_attributes at = {0};
+    char profile[64] = "", model[sizeof card->model + sizeof profile];
     unsigned number = 0;
     card->known = parent->known & of_parent;
     memcpy(card->value, parent->value, sizeof card->value);
@@ -535,7 +452,25 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
     read_identity(&r);
     if (may_call(&r) && strncmp(card->uuid, "MIG-", 4) != 0)
         gpu_set_state(card, GPU_UNREADABLE, "it has no UUID of an instance");
-    read_profile(&r);
+    /* Drivers put the profile into the name; older ones name the card. */
+    const char *named = strstr(card->model, word);
+    if (named) {
+        snprintf(profile, sizeof profile, "%s", named + strlen(word));
+    } else if (CALL(&r, attributes, &at) && at.gpu_slices) {
+        size_t n =
+            at.compute_slices < at.gpu_slices
+                ? (size_t)snprintf(profile, sizeof profile, "%uc.", at.compute_slices)
+                : 0;
+        snprintf(profile + n, sizeof profile - n, "%ug.%llugb", at.gpu_slices,
+                 (at.memory_mib + 1023) / 1024);
+        snprintf(model, sizeof model, "%s%s%s", card->model, word, profile);
+        gpu_set_text(card->model, sizeof card->model, span_of(model));
+    }
+    gpu_set_text(card->profile, sizeof card->profile, span_of(profile));
+    if (!*card->profile) {
+        snprintf(card->profile, sizeof card->profile, "unknown");
+        gpu_set_state(card, GPU_UNREADABLE, "NVML does not name its profile");
+    }
     read_memory(&r);
     if (CALL(&r, gpu_instance, &number))
         gpu_set(card, GPU_INSTANCE, number);
@@ -544,18 +479,6 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
     if (may_call(&r))
         did(&r, read_processes(call, device, a, card));
     return end_card(&r);
-}
-
-/* The compute instances of one GPU instance share its memory, and NVML names all of it for each:
- * only the first is a card that can be promised. */
-static void mark_sharing(const struct gpu_sample *s, struct gpu_card *card)
-{
-    for (const struct gpu_card *other = s->cards; other < card; other++)
-        if (!strcmp(other->parent_uuid, card->parent_uuid) &&
-            gpu_knows(other, GPU_INSTANCE) && gpu_knows(card, GPU_INSTANCE) &&
-            other->value[GPU_INSTANCE] == card->value[GPU_INSTANCE])
-            gpu_set_state(card, GPU_UNREADABLE, "it shares its memory with %s",
-                          other->uuid);
 }
 
 /* Appends the instances of the card to the sample, which has room for GPU_MAX_CARDS; its
@@ -580,7 +503,14 @@ static int add_instances(const struct nvml_calls *call, void *device,
             card->index = GPU_MAX_CARDS + GPU_MAX_INSTANCES * parent->index + (int32_t)i;
             n++;
             rc = read_instance(call, instance, &s->arena, parent, card);
-            mark_sharing(s, card);
+            /* The compute instances of one GPU instance share its memory, and NVML names all of it
+             * for each: only the first is a card that can be promised. */
+            for (const struct gpu_card *other = s->cards; other < card; other++)
+                if (!strcmp(other->parent_uuid, card->parent_uuid) &&
+                    gpu_knows(other, GPU_INSTANCE) && gpu_knows(card, GPU_INSTANCE) &&
+                    other->value[GPU_INSTANCE] == card->value[GPU_INSTANCE])
+                    gpu_set_state(card, GPU_UNREADABLE, "it shares its memory with %s",
+                                  other->uuid);
         }
     }
     if (is_gone(rc))
@@ -670,9 +600,26 @@ static int load_nvml(struct nvml *n, struct err *err)
     if (n->handle)
         return 0;
     cleanup_free char *path = NULL;
-    if (find_library(n->library, &path, err) ||
-        open_library(path, &n->handle, &n->call, err))
+    if (find_library(n->library, &path, err))
         return -1;
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) {
+        const char *why = dlerror();
+        return err_set(err, ERR_NOT_FOUND, "NVML: %s", why ? why : path);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        void *f = dlsym(lib, table[i].names[0]);
+        if (!f && table[i].names[1])
+            f = dlsym(lib, table[i].names[1]);
+        if (!f && table[i].needed) {
+            dlclose(lib);
+            return err_set(err, ERR_UNAVAILABLE, "NVML: %s lacks function %s", path,
+                           table[i].names[0]);
+        }
+        /* POSIX allows function pointers in void *, ISO C does not. */
+        memcpy((char *)&n->call + table[i].at, &f, sizeof f);
+    }
+    n->handle = lib;
     int rc = n->call.init();
     return rc ? fail_call(n, "initializing", rc, true, err) : 0;
 }
@@ -687,35 +634,6 @@ static void create_set(struct nvml *n)
                         : NVML_FUNCTION_NOT_FOUND;
     if (n->set_failed)
         n->set = NULL;
-}
-
-/* Registers the events of a card, once per event set. One unsupported event type makes
- * NVML reject all of them. (After another rejection the set may be broken, says nvml.h;
- * the wait returns an error then.) */
-static void watch_card(struct nvml *n, struct slot *slot)
-{
-    unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
-    if (!n->set || slot->tried)
-        return;
-    slot->tried = true;
-    if (n->call.event_types && n->call.event_types(slot->device, &has) == NVML_OK)
-        want &= has;
-    int rc = want ? n->call.watch(slot->device, want, n->set) : NVML_NOT_SUPPORTED;
-    n->n_watched += rc == NVML_OK;
-    slot->unwatched = rc ? rc : want & NVML_EVENT_XID ? NVML_OK : NVML_NOT_SUPPORTED;
-}
-
-/* The first failure of a wait is the end of a set, which the next sample replaces. */
-static void set_events(const struct nvml *n, const struct slot *slot,
-                       struct gpu_card *card)
-{
-    int rc = !n->set                ? n->set_failed
-             : slot->unwatched      ? slot->unwatched
-             : n->wait_failures > 1 ? n->wait_failed
-                                    : NVML_OK;
-    card->events = rc == NVML_OK;
-    if (rc)
-        note_unchecked(&n->call, card, "XIDs are not watched", rc);
 }
 
 static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
@@ -733,15 +651,33 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     rc = read_card(&n->call, device, n->unified_bytes, a, card);
     if (rc)
         return rc;
-    if (card->state != GPU_LOST) {
-        watch_card(n, slot);
-        slot->last = *card;
-        slot->last.processes_known = false;
-        slot->last.processes = NULL;
-        slot->last.n_processes = 0;
-        slot->last.unchecked[0] = '\0';
-        set_events(n, slot, card);
+    if (card->state == GPU_LOST)
+        return NVML_OK;
+    /* Events are registered once per event set. One unsupported event type makes NVML reject all of
+     * them. (After another rejection the set may be broken, says nvml.h; the wait returns an error
+     * then.) */
+    if (n->set && !slot->tried) {
+        unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
+        slot->tried = true;
+        if (n->call.event_types && n->call.event_types(device, &has) == NVML_OK)
+            want &= has;
+        rc = want ? n->call.watch(device, want, n->set) : NVML_NOT_SUPPORTED;
+        n->n_watched += rc == NVML_OK;
+        slot->unwatched = rc ? rc : want & NVML_EVENT_XID ? NVML_OK : NVML_NOT_SUPPORTED;
     }
+    slot->last = *card;
+    slot->last.processes_known = false;
+    slot->last.processes = NULL;
+    slot->last.n_processes = 0;
+    slot->last.unchecked[0] = '\0';
+    /* The first failure of a wait is the end of a set, which the next sample replaces. */
+    rc = !n->set                ? n->set_failed
+         : slot->unwatched      ? slot->unwatched
+         : n->wait_failures > 1 ? n->wait_failed
+                                : NVML_OK;
+    card->events = rc == NVML_OK;
+    if (rc)
+        note_unchecked(&n->call, card, "XIDs are not watched", rc);
     return NVML_OK;
 }
 

@@ -52,25 +52,6 @@ struct alloc {
 
 /* A request */
 
-/* The container sees its cards in the order of the promise. */
-static struct allocation *new_allocation(const struct alloc_state *s,
-                                         const struct kubelet_request *req,
-                                         const struct alloc_target *t)
-{
-    const struct pod_allocation *pod = t->local->pod;
-    const struct pod_allocation_container *c = alloc_target_container(t);
-    struct allocation *al =
-        allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
-    al->slot_mib = pod_allocation_slot_mib(c, 0);
-    for (size_t k = 0; k < c->n_shares; k++) {
-        const struct plugin_card *card = pod_allocation_card(&s->cards, &c->shares[k]);
-        for (size_t i = 0; i < req->n_ids; i++)
-            if (req->ids[i].card == card)
-                allocation_add(al, span_of(card->uuid), card->index, req->ids[i].number);
-    }
-    return al;
-}
-
 /* One event is written for the pod; for a static pod, when it has a mirror pod. */
 static void report_unlimited(struct alloc_state *s, struct local_pod *p, const char *why)
 {
@@ -91,7 +72,17 @@ static bool record_allocation(struct alloc_state *s, struct pending_request *req
     const struct pod_allocation *pod = p->pod;
     const struct pod_allocation_container *c = alloc_target_container(t);
     struct err err;
-    struct allocation *al = new_allocation(s, &req->asked, t);
+    struct allocation *al =
+        allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
+    al->slot_mib = pod_allocation_slot_mib(c, 0);
+    /* The container sees its cards in the order of the promise. */
+    for (size_t k = 0; k < c->n_shares; k++) {
+        const struct plugin_card *card = pod_allocation_card(&s->cards, &c->shares[k]);
+        for (size_t i = 0; i < req->asked.n_ids; i++)
+            if (req->asked.ids[i].card == card)
+                allocation_add(al, span_of(card->uuid), card->index,
+                               req->asked.ids[i].number);
+    }
     const struct response *r =
         response_of(&s->settings.response, &s->cards, pod, c, al, &s->out->arena, &err);
     if (!r) {
@@ -352,34 +343,13 @@ static void on_podresources(struct alloc *a, const struct alloc_kubelet_view *vi
 
 /* Cards and the Node */
 
-/* A lost card counts only while a container has it, so that the card that replaces it adds
- * no compute to the node. It may have been lost before this process started. Returns whether
- * there are more now: ids are never withdrawn. */
-static bool count_cards(struct alloc_state *s)
-{
-    struct cards *cards = &s->cards;
-    struct promise_share allocated[CARDS_MAX];
-    size_t n = 0, n_allocated = alloc_state_cards_of(s, (struct span){0}, allocated);
-    for (size_t i = 0; i < cards->n; i++)
-        n += cards->items[i].present;
-    for (size_t i = 0; i < n_allocated; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, allocated[i].uuid);
-        n += !card || !card->present;
-    }
-    bool more = n > cards->most_in_use;
-    if (more)
-        cards->most_in_use = n;
-    return more;
-}
-
 /* Sends the list when the ids of other plugins in it have changed, or are known at last. */
 static void follow_others(struct alloc *a)
 {
     struct alloc_state *s = &a->state;
     uint64_t hash = s->surveyed;
-    for (size_t i = 0; i < s->allocations.n; i++)
-        ARRAY_EACH_ITEM(const struct span, id, s->allocations.items[i]->others,
-                        s->allocations.items[i]->n_others)
+    ALLOCATION_EACH(al, &s->allocations)
+    ARRAY_EACH_ITEM(const struct span, id, al->others, al->n_others)
     hash = hash_bytes(hash, id->p, id->n);
     if (hash != a->others)
         alloc_state_output(s, ALLOC_DEVICES);
@@ -457,7 +427,21 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
     bool changed = cards_take(&s->cards, now_ms, in->seen, in->n, in->err, &say);
     if (say.code != ERR_NONE)
         alloc_state_log(s, LOG_WARN, "%s", say.msg);
-    changed |= count_cards(s);
+    /* A lost card counts only while a container has it, so that the card that replaces it adds
+     * no compute to the node. It may have been lost before this process started. Ids are never
+     * withdrawn. */
+    struct promise_share allocated[CARDS_MAX];
+    size_t n = 0, n_allocated = alloc_state_cards_of(s, (struct span){0}, allocated);
+    for (size_t i = 0; i < s->cards.n; i++)
+        n += s->cards.items[i].present;
+    for (size_t i = 0; i < n_allocated; i++) {
+        const struct plugin_card *card = cards_by_uuid(&s->cards, allocated[i].uuid);
+        n += !card || !card->present;
+    }
+    if (n > s->cards.most_in_use) {
+        s->cards.most_in_use = n;
+        changed = true;
+    }
     if (changed) {
         report_devices(s);
         step_due(&s->due_ms, now_ms);
@@ -466,33 +450,6 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
 
 /* A label that this version does not know may mean that another plugin serves nvidia.com/gpu. The Scv
  * repeats it, so that no pod comes for it. */
-static void take_dialect(struct alloc_state *s, struct span label)
-{
-    struct span word = label.n ? label : span_of(s->settings.dialect);
-    if (span_eq(word, SPAN("none")))
-        word = (struct span){0};
-    const enum scv_dialect dialect = scv_dialect_of(word);
-    const bool same = span_eq(word, span_of(s->dialect));
-    if (!s->settings.dialect)
-        return;
-    snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
-    if (!same && dialect > SCV_DIALECT_HAMI)
-        alloc_state_log(s, LOG_ERROR,
-                        "the Node's label " KEY_DIALECT " is \"%s\", neither hami nor "
-                        "none: " KEY_NVIDIA_GPU " is not served",
-                        s->dialect);
-    if (!s->cards.settings.dialect == (dialect != SCV_DIALECT_HAMI))
-        return;
-    s->cards.settings.dialect = s->cards.settings.dialect ? NULL : s->settings.hami;
-    alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
-                    s->cards.settings.dialect ? "now" : "no longer");
-    /* What pods ask for and containers hold of it is not known yet. */
-    if (s->cards.settings.dialect)
-        s->listed = s->surveyed = false;
-    alloc_state_relist(s);
-    alloc_state_output(s, ALLOC_DEVICES);
-}
-
 static void on_node(struct alloc *a, const struct alloc_input *in)
 {
     struct alloc_state *s = &a->state;
@@ -505,7 +462,26 @@ static void on_node(struct alloc *a, const struct alloc_input *in)
     step_succeeded(&s->node);
     s->settings.response.cgpu_disable = in->cgpu_disable;
     s->driver_node = in->node;
-    take_dialect(s, in->dialect);
+    struct span word = in->dialect.n ? in->dialect : span_of(s->settings.dialect);
+    if (!s->settings.dialect || span_eq(word, SPAN("none")))
+        word = (struct span){0};
+    const enum scv_dialect dialect = scv_dialect_of(word);
+    if (!span_eq(word, span_of(s->dialect)) && dialect > SCV_DIALECT_HAMI)
+        alloc_state_log(s, LOG_ERROR,
+                        "the Node's label " KEY_DIALECT " is \"%.*s\", neither hami nor "
+                        "none: " KEY_NVIDIA_GPU " is not served",
+                        SPAN_ARG(word));
+    snprintf(s->dialect, sizeof s->dialect, "%.*s", SPAN_ARG(word));
+    if (!s->cards.settings.dialect != (dialect != SCV_DIALECT_HAMI)) {
+        s->cards.settings.dialect = s->cards.settings.dialect ? NULL : s->settings.hami;
+        alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
+                        s->cards.settings.dialect ? "now" : "no longer");
+        /* What pods ask for and containers hold of it is not known yet. */
+        if (s->cards.settings.dialect)
+            s->listed = s->surveyed = false;
+        alloc_state_relist(s);
+        alloc_state_output(s, ALLOC_DEVICES);
+    }
     s->node_read = true;
     choose_strategy(a);
     report_driver_limit(a);
@@ -529,29 +505,6 @@ static void mark_deleted(struct alloc_state *s, struct span uid)
     ALLOCATION_EACH(al, &s->allocations)
     if (span_eq(al->uid, uid))
         al->pod_deleted = true;
-}
-
-/* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
- * allocations, also those of the state file, and its description. Returns whether it has
- * any. */
-static bool adopt_static(struct alloc_state *s, const struct pod_allocation *pod,
-                         struct local_pod **p)
-{
-    cleanup_free char *uid = alloc_state_static_uid(pod->ns, pod->name);
-    bool any = false;
-    if (!pod->mirror)
-        return false;
-    ALLOCATION_EACH(al, &s->allocations)
-    {
-        if (span_eq(al->uid, span_of(uid)) &&
-            !allocation_set_find(&s->allocations, pod->uid, al->container,
-                                 al->resource)) {
-            al->uid = arena_copy(&al->arena, pod->uid);
-            s->dirty = any = true;
-        }
-    }
-    *p = alloc_state_pod(s, span_of(uid));
-    return any;
 }
 
 /* A promise that changed is the driver's limit from the container's next start on. */
@@ -586,7 +539,22 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
 {
     struct alloc_state *s = &a->state;
     struct local_pod *p = alloc_state_pod(s, pod->uid);
-    bool was_static = !p && adopt_static(s, pod, &p);
+    bool was_static = false;
+    /* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
+     * allocations, also those of the state file, and its description. */
+    if (!p && pod->mirror) {
+        cleanup_free char *uid = alloc_state_static_uid(pod->ns, pod->name);
+        ALLOCATION_EACH(al, &s->allocations)
+        {
+            if (!span_eq(al->uid, span_of(uid)) ||
+                allocation_set_find(&s->allocations, pod->uid, al->container,
+                                    al->resource))
+                continue;
+            al->uid = arena_copy(&al->arena, pod->uid);
+            s->dirty = was_static = true;
+        }
+        p = alloc_state_pod(s, span_of(uid));
+    }
     if (!p) {
         p = xcalloc(1, sizeof *p);
         list_append(&s->pods, &p->link);
@@ -646,29 +614,6 @@ static void on_list_ended(struct alloc *a)
 
 /* The step */
 
-static void on_restore(struct alloc_state *s, struct allocation_set *from)
-{
-    for (size_t i = 0; i < from->n; i++) {
-        struct allocation *al = from->items[i];
-        if (allocation_set_find(&s->allocations, al->uid, al->container, al->resource))
-            allocation_free(al);
-        else
-            allocation_set_put(&s->allocations, al);
-    }
-    from->n = 0;
-    allocation_set_fini(from);
-}
-
-static void on_kubelet_started(struct alloc *a)
-{
-    struct alloc_state *s = &a->state;
-    identify_kubelet_started(a->identify);
-    s->no_get = false;
-    LIST_EACH(struct local_pod, p, &s->pods, link)
-    p->reconciled_ms = 0;
-    step_due(&s->due_ms, s->now.mono_ms);
-}
-
 /* A tick that is late because the process was stopped or the disk was slow must not count
  * as silence of the driver. */
 static void on_tick(struct alloc *a)
@@ -704,7 +649,13 @@ void alloc_step(struct alloc *a, struct step_time now, struct alloc_input *in,
     s->out = out;
     switch (in->type) {
     case ALLOC_IN_RESTORE:
-        on_restore(s, in->set);
+        ALLOCATION_EACH(al, in->set)
+        if (allocation_set_find(&s->allocations, al->uid, al->container, al->resource))
+            allocation_free(al);
+        else
+            allocation_set_put(&s->allocations, al);
+        in->set->n = 0;
+        allocation_set_fini(in->set);
         break;
     case ALLOC_IN_NODE:
         on_node(a, in);
@@ -729,7 +680,11 @@ void alloc_step(struct alloc *a, struct step_time now, struct alloc_input *in,
         on_list_ended(a);
         break;
     case ALLOC_IN_KUBELET_STARTED:
-        on_kubelet_started(a);
+        identify_kubelet_started(a->identify);
+        s->no_get = false;
+        LIST_EACH(struct local_pod, each, &s->pods, link)
+        each->reconciled_ms = 0;
+        step_due(&s->due_ms, now.mono_ms);
         break;
     case ALLOC_IN_REQUEST:
         on_request(a, &in->request);
@@ -758,14 +713,12 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     struct alloc *a = xcalloc(1, sizeof *a);
     struct alloc_state *s = &a->state;
     s->settings = *settings;
-    s->settings.response.unit_mib = settings->unit_mib;
+    s->settings.response.unit_mib = settings->cards.unit_mib;
     list_init(&s->pods);
     list_init(&a->requests);
     a->identify = identify_new(s);
     a->wanted_strategy = settings->response.strategy;
-    cards_init(&s->cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
-                                                   .slots = settings->slots,
-                                                   .silent_ms = settings->silent_ms});
+    cards_init(&s->cards, &settings->cards);
     return a;
 }
 

@@ -13,6 +13,8 @@ enum {
     PATCH_RETRY_MS = 30 * 1000,
 };
 
+_Static_assert((int)REQUEST_MAX_CARDS <= (int)CARDS_MAX, "cards of a promise");
+
 struct local_pod *alloc_state_pod(const struct alloc_state *s, struct span uid)
 {
     LIST_EACH(struct local_pod, p, &s->pods, link)
@@ -158,51 +160,37 @@ static bool take_patch_turn(const struct alloc_state *s, struct pod_patch *patch
     return true;
 }
 
-static void annotate_cards(struct alloc_state *s, const struct pod_allocation *pod)
-{
-    struct promise_share shares[CARDS_MAX];
-    const struct promise promise = {
-        .shares = shares, .n = pod->n_cards, .unit_mib = s->settings.response.unit_mib};
-    cleanup_buf struct buf b = {0};
-    for (size_t i = 0; i < pod->n_cards; i++) {
-        const struct plugin_card *card = pod_allocation_card(&s->cards, &pod->cards[i]);
-        shares[i] = pod->cards[i];
-        shares[i].card_units = card ? card->units : 0;
-        if (!card || !card->has_uuid)
-            shares[i].uuid = (struct span){0};
-    }
-    promise_write(&b, &promise, &pod->request, pod->uid, s->now.wall_ns);
-    alloc_state_output_of(s, ALLOC_PATCH, pod)->text = step_text(s->out, buf_span(&b));
-}
-
-/* Appends the UUIDs of the pod's cards. False: one has none. */
-static bool write_card_uuids(const struct alloc_state *s,
-                             const struct pod_allocation *pod, struct buf *out)
-{
-    for (size_t i = 0; i < pod->n_cards; i++) {
-        const struct plugin_card *card = pod_allocation_card(&s->cards, &pod->cards[i]);
-        if (!card || !card->has_uuid)
-            return false;
-        buf_printf(out, "%s%s", i ? "," : "", card->uuid);
-    }
-    return true;
-}
-
 void alloc_state_annotate(struct alloc_state *s, struct local_pod *p)
 {
     const struct pod_allocation *pod = p->pod;
-    cleanup_buf struct buf uuids = {0}, text = {0};
+    struct promise_share shares[CARDS_MAX];
+    cleanup_buf struct buf uuids = {0}, text = {0}, chosen = {0};
     struct jwrite w = {.out = &text};
+    bool lacks_uuids = pod->lacks_uuids;
     if (pod->terminal || alloc_state_is_static(pod->uid) || !pod->n_containers)
         return;
     const struct allocation *first = alloc_state_allocation(s, pod, &pod->containers[0]);
     if (first && first->n_others) /* it has its cards from another plugin */
         return;
+    for (size_t i = 0; i < pod->n_cards; i++) {
+        const struct plugin_card *card = pod_allocation_card(&s->cards, &pod->cards[i]);
+        const bool has_uuid = card && card->has_uuid;
+        shares[i] = pod->cards[i];
+        shares[i].card_units = card ? card->units : 0;
+        if (!has_uuid)
+            shares[i].uuid = (struct span){0};
+        lacks_uuids &= has_uuid; /* else they cannot be said */
+        buf_printf(&uuids, "%s%s", i ? "," : "", has_uuid ? card->uuid : "");
+    }
     if (pod->is_chosen && first && take_patch_turn(s, &p->cards)) {
-        annotate_cards(s, pod);
+        const struct promise promise = {.shares = shares,
+                                        .n = pod->n_cards,
+                                        .unit_mib = s->settings.response.unit_mib};
+        promise_write(&chosen, &promise, &pod->request, pod->uid, s->now.wall_ns);
+        alloc_state_output_of(s, ALLOC_PATCH, pod)->text =
+            step_text(s->out, buf_span(&chosen));
         p->assigned = (struct pod_patch){0}; /* the promise has it as false */
     }
-    bool lacks_uuids = pod->lacks_uuids && write_card_uuids(s, pod, &uuids);
     if ((pod->assigned && !lacks_uuids) || pod->promise != POD_ALLOCATION_PROMISED ||
         !alloc_state_is_complete(s, pod) || !take_patch_turn(s, &p->assigned))
         return;

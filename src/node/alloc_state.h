@@ -16,9 +16,8 @@
  */
 
 struct alloc_settings {
-    const char *node; /* borrowed */
-    int64_t unit_mib;
-    int64_t slots; /* of each card; 0: aliyun.com/gpu-share is not offered */
+    const char *node;            /* borrowed */
+    struct cards_settings cards; /* slots 0: aliyun.com/gpu-share is not offered */
     /* Borrowed: where the Node has no label gpushare/dialect. NULL: the label does not count, because
      * another program publishes the Scv, which would not say so. */
     const char *dialect;
@@ -26,7 +25,6 @@ struct alloc_settings {
     int64_t wait_ms;
     int64_t node_ms;               /* between two reads of the Node */
     int64_t reconcile_interval_ms; /* per pod; 0: never */
-    int64_t silent_ms;             /* as in struct cards_settings */
     bool allow_unpromised, strict_env;
     /* Its strings are borrowed. DRIVER_AUTO is decided here. */
     struct response_settings response;

@@ -44,31 +44,7 @@ struct allocating {
 
 /* The cards. Only the sampler's thread runs these. */
 
-/* Other programs write specifications, and device nodes come late after a boot. *changed: not for
- * that reason alone. */
-static bool is_view_due(struct allocating *p, const char *driver,
-                        const struct card_seen *cards, size_t n, bool *changed)
-{
-    uint64_t hash = hash_bytes(0, driver, strlen(driver));
-    for (size_t i = 0; i < n; i++) {
-        hash = hash_bytes(hash, cards[i].uuid, strlen(cards[i].uuid));
-        hash = hash_bytes(hash, &cards[i].index, sizeof cards[i].index);
-        hash = hash_bytes(hash, &cards[i].place, sizeof cards[i].place);
-    }
-    const bool read_back[] = {limit_readback_fails(p->limits),
-                              limit_readback_sets(p->limits)};
-    hash = hash_bytes(hash, read_back, sizeof read_back);
-    *changed = hash != p->cards.viewed;
-    const int64_t wait_ms = p->cards.ask_failed ? RETRY_VIEW_MS : VIEW_MS;
-    if (!*changed && clock_mono_ms() < p->cards.viewed_ms + wait_ms)
-        return false;
-    p->cards.viewed = hash;
-    p->cards.viewed_ms = clock_mono_ms();
-    return true;
-}
-
-/* Asks whether the driver limits memory of these cards, for the view. A failure of an unchanged
- * driver leaves what it said before: without its limit a container would start unbounded. */
+/* Asks whether the driver limits memory of these cards, for the view. */
 static void ask_limits(struct allocating *p, const struct card_seen *cards, size_t n,
                        bool changed, struct driver_view *view)
 {
@@ -87,6 +63,8 @@ static void ask_limits(struct allocating *p, const struct card_seen *cards, size
         refuses |= !*cards[i].parent &&
                    (of == GPU_LIMIT_OLD_DRIVER || of == GPU_LIMIT_NOT_SUPPORTED);
     }
+    /* A failure of an unchanged driver leaves what it said before: without its limit a container
+     * would start unbounded. */
     if (!p->cards.ask_failed || changed) {
         const bool is_asked = answer == GPU_LIMIT_OK || answer == GPU_LIMIT_NO_CGROUP;
         const bool is_v1 = is_asked && access(v2, F_OK) != 0;
@@ -111,12 +89,25 @@ static void post_cards(struct allocating *p, const struct gpu_sample *sample)
     struct dispatcher_msg *m = dispatcher_msg_input(ALLOC_IN_CARDS);
     struct card_seen *seen = arena_alloc(&m->arena, CARDS_MAX * sizeof *seen);
     size_t n_present;
-    bool changed;
     m->in.seen = seen;
     m->in.n = card_inventory_seen(p->cards.inventory, seen, &n_present);
     m->err = p->cards.failure;
     m->in.err = m->err.code == ERR_NONE ? NULL : &m->err;
-    if (sample && is_view_due(p, sample->driver, seen, n_present, &changed)) {
+    /* Other programs write specifications, and device nodes come late after a boot. */
+    uint64_t hash = sample ? hash_bytes(0, sample->driver, strlen(sample->driver)) : 0;
+    for (size_t i = 0; i < n_present; i++) {
+        hash = hash_bytes(hash, seen[i].uuid, strlen(seen[i].uuid));
+        hash = hash_bytes(hash, &seen[i].index, sizeof seen[i].index);
+        hash = hash_bytes(hash, &seen[i].place, sizeof seen[i].place);
+    }
+    const bool read_back[] = {limit_readback_fails(p->limits),
+                              limit_readback_sets(p->limits)};
+    hash = hash_bytes(hash, read_back, sizeof read_back);
+    const bool changed = hash != p->cards.viewed;
+    const int64_t wait_ms = p->cards.ask_failed ? RETRY_VIEW_MS : VIEW_MS;
+    if (sample && (changed || clock_mono_ms() >= p->cards.viewed_ms + wait_ms)) {
+        p->cards.viewed = hash;
+        p->cards.viewed_ms = clock_mono_ms();
         m->in.driver =
             driver_view_new(&p->options->driver, sample->driver, seen, n_present);
         ask_limits(p, seen, n_present, changed, m->in.driver);
@@ -131,7 +122,7 @@ void allocating_sample(struct allocating *p, const struct gpu_sample *sample,
     const int64_t now = clock_mono_ms();
     if (sample)
         limit_readback_sample(p->limits, p->gpu, sample, now);
-    if (took_ms >= p->alloc.silent_ms)
+    if (took_ms >= p->alloc.cards.silent_ms)
         card_inventory_failed(inventory, now, "the driver does not respond", true);
     if (sample)
         card_inventory_sample(inventory, now, sample);
@@ -166,7 +157,7 @@ static struct status_facts facts_of(struct allocating *p)
 {
     struct status_facts f = {.now_ms = clock_mono_ms(),
                              .started_ms = p->started_ms,
-                             .late_ms = p->options->late_ms};
+                             .late_ms = p->options->publisher.late_ms};
     dispatcher_stats(p->dispatcher, &f.dispatcher);
     return f;
 }
@@ -212,20 +203,6 @@ static void on_missing_limit(void *ctx, const char *pod_uid, const char *why)
     dispatcher_msg_unlimited(dispatcher_queue(p->dispatcher), pod_uid, why);
 }
 
-/* Pods can ask for the library on a node whose default it is not. */
-static int install_limit(struct allocating *p, struct err *err)
-{
-    struct response_settings *r = &p->alloc.response;
-    struct err why;
-    if (limit_dir_install(r->limit_dir, p->options->limit_library, &why) == 0)
-        return 0;
-    if (r->isolation == ISOLATION_LIMIT)
-        return err_set(err, why.code, "--isolation=limit: %s", why.msg);
-    log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
-    r->limit_dir = NULL;
-    return 0;
-}
-
 struct allocating *allocating_new(const struct node_options *options,
                                   struct kube_client *client, struct gpu *gpu,
                                   int64_t interval_ms, struct err *err)
@@ -244,20 +221,28 @@ struct allocating *allocating_new(const struct node_options *options,
     p->started_ms = clock_mono_ms();
     p->alloc = options->alloc;
     p->alloc.node = options->node_name;
-    p->alloc.unit_mib = options->unit_mib;
     p->alloc.dialect = !options->publishes ? NULL : options->requests_of ? "hami" : "";
-    p->alloc.silent_ms = interval_ms + options->sampler_limit_ms;
+    p->alloc.cards.silent_ms = interval_ms + options->publisher.sampler_limit_ms;
     p->alloc.response.limit_dir = options->limit_dir;
     p->alloc.response.strategy = options->driver.strategy;
     p->alloc.response.by_index = options->driver.by_index;
     /* The kubelet's list keeps a card as long as the process lives. */
-    p->cards.inventory =
-        card_inventory_new(&(struct card_inventory_settings){INT64_MAX, options->health});
+    p->cards.inventory = card_inventory_new(
+        &(struct card_inventory_settings){INT64_MAX, options->publisher.cards.health});
     p->hami = dialect_hami;
     p->alloc.hami = &p->hami;
+    struct err why;
+    if (limit_dir_install(options->limit_dir, options->limit_library, &why))
+        p->alloc.response.limit_dir = NULL;
+    const bool lacks_library = !p->alloc.response.limit_dir;
+    /* Pods can ask for the library on a node whose default it is not. */
+    if (lacks_library && p->alloc.response.isolation != ISOLATION_LIMIT)
+        log_info("limit", "pods that ask for the limit start without it", LOG_ERR(&why));
     if (dialect_configure(&p->hami, span_of(options->hami_values), err))
         err_wrap(err, "--hami-values");
-    else if (install_limit(p, err) == 0)
+    else if (lacks_library && p->alloc.response.isolation == ISOLATION_LIMIT)
+        err_set(err, why.code, "--isolation=limit: %s", why.msg);
+    else
         p->dispatcher = dispatcher_new(options, &p->alloc, err);
     if (p->dispatcher)
         return p;
@@ -265,15 +250,19 @@ struct allocating *allocating_new(const struct node_options *options,
     return NULL;
 }
 
-uint8_t allocating_isolation(struct allocating *p, struct buf *why)
+void allocating_describe(struct allocating *p, struct arena *arena,
+                         struct publisher_input *in)
 {
     const enum isolation isolation = p->alloc.response.isolation;
     struct dispatcher_stats stats;
     dispatcher_stats(p->dispatcher, &stats);
+    in->isolation = stats.isolation;
     if (stats.no_driver[0] && isolation != ISOLATION_NONE && isolation != ISOLATION_MPS)
-        buf_printf(why, "the driver cannot limit the memory of containers: %s",
-                   stats.no_driver);
-    return stats.isolation;
+        in->no_isolation = span_of(
+            arena_printf(arena, "the driver cannot limit the memory of containers: %s",
+                         stats.no_driver));
+    const struct span dialect = status_dialect(&stats, &in->unserved);
+    in->dialect = dialect.p ? arena_copy(arena, dialect) : dialect;
 }
 
 static void on_saved(void *ctx, struct span state)
@@ -282,15 +271,6 @@ static void on_saved(void *ctx, struct span state)
     limit_readback_allocations(p->limits, state);
     if (p->saved)
         p->saved(p->saved_ctx, state);
-}
-
-bool allocating_dialect(struct allocating *p, struct buf *dialect, bool *waits)
-{
-    struct dispatcher_stats stats;
-    dispatcher_stats(p->dispatcher, &stats);
-    const struct span is = status_dialect(&stats, waits);
-    buf_add_span(dialect, is);
-    return is.p;
 }
 
 /* The dispatcher's thread starts last, because it calls all other parts. */
@@ -302,14 +282,9 @@ void allocating_start(struct allocating *p, void (*saved)(void *ctx, struct span
     dispatcher_start(p->dispatcher, p->client, on_saved, p);
 }
 
-void allocating_stop_serving(struct allocating *p)
-{
-    dispatcher_stop(p->dispatcher);
-}
-
 bool allocating_stop(struct allocating *p, int64_t until_ms)
 {
-    return !p || dispatcher_stop_calls(p->dispatcher, until_ms);
+    return !p || dispatcher_stop(p->dispatcher, until_ms);
 }
 
 void allocating_free(struct allocating *p)

@@ -33,20 +33,16 @@ void allocating_event(struct allocating *a, const struct gpu_event *event);
 bool allocating_any_lost(const struct allocating *a);
 
 /* From any thread. */
-/* What containers on this node can be held to their promise by: bits of domain/scv.h. Appends why
- * the driver cannot, if --isolation wants it. */
-uint8_t allocating_isolation(struct allocating *a, struct buf *why);
-/* Appends the dialect of the node for its Scv. False: what the Scv has is right; *waits: if it has one. */
-bool allocating_dialect(struct allocating *a, struct buf *dialect, bool *waits);
+/* Sets what a sample says of this node beside its cards: its isolation, and its dialect. */
+void allocating_describe(struct allocating *a, struct arena *arena,
+                         struct publisher_input *in);
 bool allocating_admits(struct allocating *a); /* an admission is under way */
 struct limit_readback *allocating_limits(struct allocating *a); /* borrowed */
 void allocating_checks(struct allocating *a, enum status_probe probe,
                        struct status_report *report);
 void allocating_metrics(struct allocating *a, struct buf *out);
 
-/* Waits briefly for the kubelet's calls in flight, and stops serving. */
-void allocating_stop_serving(struct allocating *a);
-/* Joins the threads of calls, after allocating_stop_serving and the sampler's end. False: a call
+/* Waits briefly for the kubelet's calls in flight, stops serving, and joins the threads. False: a call
  * is still in flight at `until_ms` (clock_mono_ms), and nothing may be freed. NULL is accepted. */
 bool allocating_stop(struct allocating *a, int64_t until_ms);
 void allocating_free(struct allocating *a); /* NULL is accepted */

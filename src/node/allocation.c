@@ -109,8 +109,8 @@ int64_t allocation_mib(const struct allocation *al, const struct allocation_card
 
 void allocation_set_fini(struct allocation_set *set)
 {
-    for (size_t i = 0; i < set->n; i++)
-        allocation_free(set->items[i]);
+    ALLOCATION_EACH(al, set)
+    allocation_free(al);
     free(set->items);
     *set = (struct allocation_set){0};
 }
@@ -118,12 +118,10 @@ void allocation_set_fini(struct allocation_set *set)
 struct allocation *allocation_set_find(const struct allocation_set *set, struct span uid,
                                        struct span container, enum ids_resource resource)
 {
-    for (size_t i = 0; i < set->n; i++) {
-        struct allocation *al = set->items[i];
-        if (al->resource == resource && span_eq(al->uid, uid) &&
-            span_eq(al->container, container))
-            return al;
-    }
+    ALLOCATION_EACH(al, set)
+    if (al->resource == resource && span_eq(al->uid, uid) &&
+        span_eq(al->container, container))
+        return al;
     return NULL;
 }
 
@@ -166,17 +164,6 @@ enum { VERSION = 1 };
 static const char *const roles[] = {
     [CONTAINER_APP] = "app", [CONTAINER_SIDECAR] = "sidecar", [CONTAINER_INIT] = "init"};
 
-static void add_units(struct buf *out, const struct allocation_card *c)
-{
-    for (size_t i = 0, to; i < c->n_units; i = to + 1) {
-        for (to = i; to + 1 < c->n_units && c->units[to + 1] == c->units[to] + 1;)
-            to++;
-        buf_printf(out, i ? ",%u" : "%u", c->units[i]);
-        if (to > i)
-            buf_printf(out, "-%u", c->units[to]);
-    }
-}
-
 /* A card of an allocation; no units: the whole card. */
 struct card_entry {
     struct span uuid, units;
@@ -214,37 +201,31 @@ static bool read_unit(struct span text, int64_t *unit)
     return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
 }
 
-static bool read_units(struct reading *r, struct allocation *al, struct span uuid,
-                       int32_t index, struct span text)
-{
-    while (text.p) {
-        int64_t from, to;
-        struct span range = span_cut(&text, ',');
-        struct span first = span_cut(&range, '-');
-        if (!read_unit(first, &from))
-            return false;
-        to = from;
-        if (range.p && (!read_unit(range, &to) || to < from))
-            return false;
-        for (int64_t unit = from; unit <= to; unit++)
-            if (++r->units > ALLOCATION_SET_UNITS_MAX ||
-                !allocation_add(al, uuid, index, unit))
-                return false;
-    }
-    return true;
-}
-
 static void read_card(struct reading *r, struct field_reader *from, struct allocation *al)
 {
     struct card_entry c = {.index = -1};
     fields_read(from, "cards[]", card_fields, &c);
     if (jread_check(from->j, NULL))
         return;
-    if (!c.uuid.n)
+    if (!c.uuid.n) {
         jread_fail(from->j, "cards[].uuid", "is missing");
-    else if (al->resource == IDS_COUNT ? ++r->units > ALLOCATION_SET_UNITS_MAX ||
-                                             !allocation_add(al, c.uuid, c.index, -1)
-                                       : !read_units(r, al, c.uuid, c.index, c.units))
+        return;
+    }
+    bool good = true;
+    if (al->resource == IDS_COUNT)
+        good = ++r->units <= ALLOCATION_SET_UNITS_MAX &&
+               allocation_add(al, c.uuid, c.index, -1);
+    while (al->resource != IDS_COUNT && c.units.p && good) {
+        int64_t from_unit = 0, to;
+        struct span range = span_cut(&c.units, ','), first = span_cut(&range, '-');
+        good = read_unit(first, &from_unit);
+        to = from_unit;
+        good = good && (!range.p || (read_unit(range, &to) && to >= from_unit));
+        for (int64_t unit = from_unit; good && unit <= to; unit++)
+            good = ++r->units <= ALLOCATION_SET_UNITS_MAX &&
+                   allocation_add(al, c.uuid, c.index, unit);
+    }
+    if (!good)
         jread_fail(from->j, "cards[].units", "are invalid, or too many");
 }
 
@@ -272,13 +253,18 @@ static void write_cards(struct jwrite *w, const void *object)
 {
     const struct allocation *al = ((const struct entry *)object)->al;
     jwrite_array(w, "cards");
-    for (size_t i = 0; i < al->n_cards; i++) {
+    ARRAY_EACH_ITEM(const struct allocation_card, c, al->cards, al->n_cards)
+    {
         cleanup_buf struct buf units = {0};
-        if (al->resource != IDS_COUNT)
-            add_units(&units, &al->cards[i]);
+        for (size_t i = 0, to; i < c->n_units; i = to + 1) {
+            for (to = i; to + 1 < c->n_units && c->units[to + 1] == c->units[to] + 1;)
+                to++;
+            buf_printf(&units, i ? ",%u" : "%u", c->units[i]);
+            if (to > i)
+                buf_printf(&units, "-%u", c->units[to]);
+        }
         fields_write(w, card_fields,
-                     &(struct card_entry){al->cards[i].uuid, buf_span(&units),
-                                          al->cards[i].index});
+                     &(struct card_entry){c->uuid, buf_span(&units), c->index});
     }
     jwrite_array_end(w);
 }
@@ -305,8 +291,8 @@ static const struct field entry_fields[] = {
 static void write_grants(struct jwrite *w, const struct allocation_set *set, bool slots)
 {
     jwrite_array(w, slots ? "slots" : "grants");
-    for (size_t i = 0; i < set->n; i++) {
-        struct allocation *al = set->items[i];
+    ALLOCATION_EACH(al, set)
+    {
         if (ids_are_slots(al->resource) != slots)
             continue;
         cleanup_buf struct buf others = {0};
@@ -335,8 +321,8 @@ void allocation_set_write(struct buf *out, const struct allocation_set *set,
 {
     struct jwrite w = {.out = out};
     bool slots = false;
-    for (size_t i = 0; i < set->n; i++)
-        slots |= ids_are_slots(set->items[i]->resource);
+    ALLOCATION_EACH(al, set)
+    slots |= ids_are_slots(al->resource);
     jwrite_object(&w, NULL);
     jwrite_i64(&w, "version", VERSION);
     jwrite_str(&w, "node", node);

@@ -128,41 +128,36 @@ static int check_other(struct calls *c, enum ids_resource r, struct err *err)
     return -1;
 }
 
-static int register_endpoint(const struct calls *c, const struct job *job,
-                             struct err *err)
-{
-    struct dp_register r = {
-        .version = SPAN(DP_VERSION),
-        .endpoint = span_of(job->text),
-        .resource = span_of(ids_resource_name(job->resource)),
-        .options = {.preferred_allocation = job->resource != IDS_CORE}};
-    cleanup_buf struct buf message = {0}, reply = {0};
-    int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, err);
-    cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, c->options->plugin_dir);
-    struct grpcc_request request = {.socket = socket,
-                                    .method = DP_REGISTER,
-                                    .message = buf_span(&message),
-                                    .timeout_ms = REGISTER_MS};
-    if (rc == 0)
-        rc = grpcc_call(&request, &reply, NULL, err);
-    if (rc)
-        log_warn("kubelet", "rejected the registration; retrying",
-                 LOG_SPAN("resource", r.resource), LOG_ERR(err));
-    else
-        log_info("kubelet", "accepted the registration", LOG_SPAN("resource", r.resource),
-                 LOG_S("endpoint", job->text));
-    return rc;
-}
-
 /* Without an endpoint it only looks for another plugin. */
 static void call_register(void *ctx, void *arg)
 {
     struct calls *c = ctx;
     const struct job *job = arg;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
+    const struct dp_register r = {
+        .version = SPAN(DP_VERSION),
+        .endpoint = span_of(job->text),
+        .resource = span_of(ids_resource_name(job->resource)),
+        .options = {.preferred_allocation = job->resource != IDS_CORE}};
+    cleanup_buf struct buf message = {0}, reply = {0};
     m->resource = job->resource;
-    if (check_other(c, job->resource, &m->err) == 0 && job->text[0])
-        register_endpoint(c, job, &m->err);
+    if (check_other(c, job->resource, &m->err) == 0 && job->text[0]) {
+        cleanup_free char *socket =
+            xasprintf("%s/" DP_KUBELET_SOCK, c->options->plugin_dir);
+        int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, &m->err);
+        const struct grpcc_request request = {.socket = socket,
+                                              .method = DP_REGISTER,
+                                              .message = buf_span(&message),
+                                              .timeout_ms = REGISTER_MS};
+        if (rc == 0)
+            rc = grpcc_call(&request, &reply, NULL, &m->err);
+        if (rc)
+            log_warn("kubelet", "rejected the registration; retrying",
+                     LOG_SPAN("resource", r.resource), LOG_ERR(&m->err));
+        else
+            log_info("kubelet", "accepted the registration",
+                     LOG_SPAN("resource", r.resource), LOG_S("endpoint", job->text));
+    }
     dispatcher_msg_post(c->queue, m);
 }
 
@@ -284,27 +279,23 @@ static void post_input(void *ctx, const struct alloc_input *in)
     dispatcher_msg_post(c->queue, m);
 }
 
-static void add_event(struct calls *c, const struct alloc_output *o)
-{
-    const struct event event = {.kind = EVENT_POD,
-                                .ns = span_of(o->ns),
-                                .name = span_of(o->name),
-                                .uid = span_of(o->uid),
-                                .warning = true,
-                                .unique = true,
-                                .reason = o->reason,
-                                .action = "Allocating",
-                                .note = span_of(o->text)};
-    if (!event_recorder_add(c->events, &event))
-        log_warn("api", "event not written: too many events", LOG_S("reason", o->reason),
-                 LOG_S("namespace", o->ns), LOG_S("pod", o->name));
-}
-
 void calls_carry_out(struct calls *c, const struct alloc_output *o)
 {
-    if (o->type == ALLOC_EVENT)
-        add_event(c, o);
-    else if (o->type == ALLOC_RELIST) {
+    if (o->type == ALLOC_EVENT) {
+        const struct event event = {.kind = EVENT_POD,
+                                    .ns = span_of(o->ns),
+                                    .name = span_of(o->name),
+                                    .uid = span_of(o->uid),
+                                    .warning = true,
+                                    .unique = true,
+                                    .reason = o->reason,
+                                    .action = "Allocating",
+                                    .note = span_of(o->text)};
+        if (!event_recorder_add(c->events, &event))
+            log_warn("api", "event not written: too many events",
+                     LOG_S("reason", o->reason), LOG_S("namespace", o->ns),
+                     LOG_S("pod", o->name));
+    } else if (o->type == ALLOC_RELIST) {
         atomic_store(&c->pods_settings.dialect, o->dialect);
         informer_relist(c->pods);
     } else
@@ -343,7 +334,7 @@ struct calls *calls_start(const struct node_options *options, struct kube_client
                                           .instance = options->node_name,
                                           .seed = rng_entropy()});
     c->pods_settings = (struct pods_settings){.node = options->node_name,
-                                              .unit_mib = options->unit_mib,
+                                              .unit_mib = options->alloc.cards.unit_mib,
                                               .input = post_input,
                                               .ctx = c};
     c->pods = pods_informer_new(&c->pods_settings, client);

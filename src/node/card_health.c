@@ -33,20 +33,24 @@ static void fail(struct card_health *h, const char *reason)
     snprintf(h->reason, sizeof h->reason, "%s", reason);
 }
 
-static bool tolerate(struct card_health *h, const struct card_health_settings *s,
-                     int64_t now_ms)
+void card_health_sample(struct card_health *h, const struct card_health_settings *s,
+                        int64_t now_ms, enum card_health_reading reading,
+                        const char *reason)
 {
-    if (!h->good)
-        return false;
-    if (!h->unreadable)
+    const bool first = !h->sampled, unreadable = reading == CARD_HEALTH_UNREADABLE;
+    h->sampled = true;
+    if (unreadable && h->good && !h->unreadable) {
+        h->unreadable = true;
         h->unreadable_since_ms = now_ms;
-    h->unreadable = true;
-    return card_health_tolerates(s, h->unreadable_since_ms, now_ms);
-}
-
-static void succeed(struct card_health *h, const struct card_health_settings *s,
-                    int64_t now_ms, bool first)
-{
+    }
+    h->tolerated =
+        unreadable && h->good && card_health_tolerates(s, h->unreadable_since_ms, now_ms);
+    if (h->tolerated)
+        return;
+    if (reading != CARD_HEALTH_GOOD) {
+        fail(h, reason);
+        return;
+    }
     if (!h->good)
         h->good_since_ms = now_ms;
     h->good = true;
@@ -58,21 +62,6 @@ static void succeed(struct card_health *h, const struct card_health_settings *s,
         return;
     h->healthy = true;
     h->reason[0] = '\0';
-}
-
-void card_health_sample(struct card_health *h, const struct card_health_settings *s,
-                        int64_t now_ms, enum card_health_reading reading,
-                        const char *reason)
-{
-    bool first = !h->sampled;
-    h->sampled = true;
-    h->tolerated = reading == CARD_HEALTH_UNREADABLE && tolerate(h, s, now_ms);
-    if (h->tolerated)
-        return;
-    if (reading == CARD_HEALTH_GOOD)
-        succeed(h, s, now_ms, first);
-    else
-        fail(h, reason);
 }
 
 int card_health_parse_xids(struct span text, void *xids, struct err *err)

@@ -13,6 +13,9 @@ struct item {
     char uuid[96], model[96], bus_id[32], parent[96], profile[32];
     struct card_place place;
     int32_t at; /* position in the last sample; -1: it lacks the card */
+    /* As in struct card_near, if the connections are known. */
+    bool linked;
+    uint8_t width[GPU_MAX_LINKED];
     struct card_health health;
     char remark[420]; /* what to say although it is healthy */
     bool events;      /* its XIDs are watched */
@@ -32,7 +35,6 @@ struct card_inventory {
     bool sampled;             /* at least one sample succeeded */
     int64_t failing_since_ms; /* -1: the last sample succeeded */
     char driver[80], cuda[16];
-    char links[GPU_MAX_LINKED][GPU_MAX_LINKED * 6]; /* of the last sample's cards */
 };
 
 struct card_inventory *card_inventory_new(const struct card_inventory_settings *settings)
@@ -55,25 +57,20 @@ static void set_text(char *out, size_t size, struct span s)
     snprintf(out, size, "%.*s", SPAN_ARG(s));
 }
 
-static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
-{
-    return gpu_value(c, m, 0) >> 20;
-}
-
 static struct item item_of(const struct gpu_card *c)
 {
     const int64_t none = *c->parent_uuid ? INT32_MAX : -1;
     struct item item = {
         .card = {.id = c->index,
                  .has_used = gpu_knows(c, GPU_MEM_USED),
-                 .total_mib = mib_of(c, GPU_MEM_TOTAL),
+                 .total_mib = gpu_mib(c, GPU_MEM_TOTAL, 0),
                  /* Rounded so that the rest is whole MiB that programs can get. */
-                 .reserved_mib =
-                     mib_of(c, GPU_MEM_TOTAL) - ((gpu_value(c, GPU_MEM_TOTAL, 0) -
-                                                  gpu_value(c, GPU_MEM_RESERVED, 0)) >>
-                                                 20),
-                 .free_mib = mib_of(c, GPU_MEM_FREE),
-                 .used_mib = mib_of(c, GPU_MEM_USED),
+                 .reserved_mib = gpu_mib(c, GPU_MEM_TOTAL, 0) -
+                                 ((gpu_value(c, GPU_MEM_TOTAL, 0) -
+                                   gpu_value(c, GPU_MEM_RESERVED, 0)) >>
+                                  20),
+                 .free_mib = gpu_mib(c, GPU_MEM_FREE, 0),
+                 .used_mib = gpu_mib(c, GPU_MEM_USED, 0),
                  .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
                           .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
                           .sm_clock_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
@@ -119,31 +116,6 @@ static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now
                        reason);
 }
 
-/* Keeps what a failed card does not report. */
-static void keep_known(struct item *now, const struct item *old)
-{
-    struct scv_spec *to = &now->card.spec;
-    const struct scv_spec *from = &old->card.spec;
-    if (!now->uuid[0])
-        memcpy(now->uuid, old->uuid, sizeof now->uuid);
-    if (!now->model[0])
-        memcpy(now->model, old->model, sizeof now->model);
-    if (!now->bus_id[0])
-        memcpy(now->bus_id, old->bus_id, sizeof now->bus_id);
-    if (!now->card.total_mib) {
-        now->card.total_mib = old->card.total_mib;
-        now->card.reserved_mib = old->card.reserved_mib;
-    }
-    to->power_w = to->power_w ?: from->power_w;
-    to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
-    to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;
-    to->bandwidth = to->bandwidth ?: from->bandwidth;
-    if (!now->card.has_numa_node) {
-        now->card.numa_node = old->card.numa_node;
-        now->card.has_numa_node = old->card.has_numa_node;
-    }
-}
-
 static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
                    const struct gpu_card *g)
 {
@@ -165,8 +137,28 @@ static void update(const struct card_inventory *inv, struct item *item, int64_t 
         return;
     }
     struct item now = item_of(g);
-    if (g->state != GPU_OK)
-        keep_known(&now, item);
+    if (g->state != GPU_OK) { /* what a failed card does not report */
+        struct scv_spec *to = &now.card.spec;
+        const struct scv_spec *from = &item->card.spec;
+        if (!now.uuid[0])
+            memcpy(now.uuid, item->uuid, sizeof now.uuid);
+        if (!now.model[0])
+            memcpy(now.model, item->model, sizeof now.model);
+        if (!now.bus_id[0])
+            memcpy(now.bus_id, item->bus_id, sizeof now.bus_id);
+        if (!now.card.total_mib) {
+            now.card.total_mib = item->card.total_mib;
+            now.card.reserved_mib = item->card.reserved_mib;
+        }
+        to->power_w = to->power_w ?: from->power_w;
+        to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
+        to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;
+        to->bandwidth = to->bandwidth ?: from->bandwidth;
+        if (!now.card.has_numa_node) {
+            now.card.numa_node = item->card.numa_node;
+            now.card.has_numa_node = item->card.has_numa_node;
+        }
+    }
     now.present = true;
     now.at = item->at;
     now.health = item->health;
@@ -282,6 +274,10 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
         return;
     update(inv, item, now_ms, g);
     item->at = (int32_t)at;
+    struct span words = s->n_cards <= GPU_MAX_LINKED ? g->links : (struct span){0};
+    item->linked = words.n > 0;
+    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
+        item->width[i] = link_width(span_cut(&words, ' '));
 }
 
 void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
@@ -301,15 +297,12 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
         match_card(inv, now_ms, s, i, same_uuid, false);
     for (size_t i = 0; i < s->n_cards; i++)
         match_card(inv, now_ms, s, i, same_index, true);
-    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
-        set_text(inv->links[i], sizeof inv->links[i],
-                 i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
-                                                                : (struct span){0});
     for (size_t i = inv->n; i-- > 0;) {
         struct item *item = &inv->items[i];
         if (item->present)
             continue;
         item->at = -1;
+        item->linked = false;
         if (item->missing_since_ms < 0)
             item->missing_since_ms = now_ms;
         if (now_ms - item->missing_since_ms >= inv->settings.keep_lost_ms)
@@ -411,23 +404,19 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
 {
     cleanup_buf struct buf row = {0};
     bool any = false;
-    const char *sampled =
-        item->at >= 0 && item->at < GPU_MAX_LINKED ? inv->links[item->at] : "";
-    if (item->at >= 0 && !*sampled && !*item->parent)
+    if (item->at >= 0 && !item->linked && !*item->parent)
         return (struct span){0};
     ARRAY_EACH_ITEM(const struct item, other, inv->items, inv->n)
     {
-        const char *word = sampled;
-        any |= other->at >= 0 && other->at < GPU_MAX_LINKED && *inv->links[other->at];
-        for (int32_t k = 0; k < other->at && word; k++)
-            word = (word = strchr(word, ' ')) ? word + 1 : NULL;
-        buf_adds(&row, row.n ? " " : "");
-        if (other == item)
-            buf_adds(&row, "X");
-        else if (item->at < 0 || other->at < 0 || !word || !*word)
-            buf_adds(&row, "SYS");
-        else
-            buf_add(&row, word, strcspn(word, " "));
+        char text[8];
+        const uint8_t width =
+            other == item ? LINK_MAX
+            : item->linked && other->at >= 0 && other->at < GPU_MAX_LINKED
+                ? item->width[other->at]
+                : LINK_UNKNOWN;
+        any |= other->linked;
+        buf_printf(&row, "%s%s", row.n ? " " : "",
+                   link_word(width == LINK_UNKNOWN ? LINK_SYS : width, text));
     }
     return inv->n > 1 && any ? arena_copy(a, buf_span(&row)) : (struct span){0};
 }
@@ -482,10 +471,8 @@ size_t card_inventory_seen(const struct card_inventory *inv,
                                  .health = item->health};
         memcpy(to->uuid, item->uuid, sizeof to->uuid);
         memcpy(to->parent, item->parent, sizeof to->parent);
-        struct span words = span_of(
-            item->at >= 0 && item->at < GPU_MAX_LINKED ? inv->links[item->at] : "");
-        for (size_t k = 0; k < CARDS_MAX && words.n; k++)
-            to->near.width[k] = link_width(span_cut(&words, ' '));
+        if (item->linked)
+            memcpy(to->near.width, item->width, sizeof item->width);
         n++;
     }
     return n;

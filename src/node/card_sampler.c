@@ -54,43 +54,31 @@ static void sample(struct card_sampler *s, bool reopen)
     s->fns.on_sample(s->fns.ctx, &s->sample, NULL, clock_mono_ms() - now);
 }
 
-/* Waits at most `ms` for an event. Sources without events return early: the rest of the
- * time is waited here. True: stop. */
-static bool wait_for_event(struct card_sampler *s, int64_t ms)
-{
-    struct gpu_event event = {0};
-    struct err err;
-    int64_t before = clock_mono_ms();
-    if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
-        s->fns.on_event(s->fns.ctx, &event);
-        return worker_rest(s->worker, 0);
-    }
-    int64_t rest = ms - (clock_mono_ms() - before);
-    return worker_rest(s->worker, rest > 0 ? rest : 0);
-}
-
-static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *reopen)
-{
-    for (;;) {
-        *reopen = false;
-        int64_t rest = from_ms + s->fns.interval(s->fns.ctx, reopen) - clock_mono_ms();
-        if (rest <= 0)
-            return worker_rest(s->worker, 0);
-        if (wait_for_event(s, rest < SLICE_MS ? rest : SLICE_MS))
-            return true;
-    }
-}
-
+/* Sources without events return early: the rest of the time is waited here. */
 static void sample_cards(void *ctx, void *job)
 {
     struct card_sampler *s = ctx;
-    bool reopen = false;
-    int64_t from;
+    bool reopen = false, stop = false;
     (void)job;
-    do {
-        from = clock_mono_ms();
+    while (!stop) {
+        const int64_t from_ms = clock_mono_ms();
         sample(s, reopen);
-    } while (!wait_for_next(s, from, &reopen));
+        for (int64_t rest = 1; !stop && rest > 0;) {
+            struct gpu_event event = {0};
+            struct err err;
+            reopen = false;
+            int64_t before_ms = clock_mono_ms();
+            rest = from_ms + s->fns.interval(s->fns.ctx, &reopen) - before_ms;
+            int64_t wait_ms = rest < SLICE_MS ? rest : SLICE_MS;
+            if (wait_ms > 0 && gpu_wait(s->gpu, (int)wait_ms, &event, &err) == 0 &&
+                event.kind != GPU_EVENT_NONE) {
+                s->fns.on_event(s->fns.ctx, &event);
+                wait_ms = 0;
+            }
+            wait_ms -= clock_mono_ms() - before_ms;
+            stop = worker_rest(s->worker, wait_ms > 0 ? wait_ms : 0);
+        }
+    }
 }
 
 struct card_sampler *card_sampler_start(struct gpu *gpu,

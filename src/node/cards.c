@@ -42,36 +42,6 @@ const struct plugin_card *cards_by_index(const struct cards *cards, int32_t inde
     return found;
 }
 
-static struct plugin_card *add_card(struct cards *cards, const struct card_seen *seen,
-                                    const char *name, struct err *err)
-{
-    struct ids_tag tag = ids_tag_of(span_of(name));
-    const struct plugin_card *twin = cards_by_tag(cards, &tag);
-    if (twin) {
-        err_set(err, ERR_CONFLICT,
-                "card %s is left out: its device ids are those of card %s", name,
-                twin->uuid);
-        return NULL;
-    }
-    struct plugin_card *c = cards->items + cards->n;
-    if (cards->n == CARDS_MAX) /* a destroyed instance does not return */
-        for (c = cards->items; c < cards->items + CARDS_MAX; c++)
-            if (!c->present && c->parent[0] && !c->health.healthy)
-                break;
-    if (c == cards->items + CARDS_MAX) {
-        err_set(err, ERR_TOO_LARGE, "card %s is left out: %d cards are listed already",
-                name, CARDS_MAX);
-        return NULL;
-    }
-    cards->n += c == cards->items + cards->n;
-    *c = (struct plugin_card){0};
-    snprintf(c->uuid, sizeof c->uuid, "%s", name);
-    c->has_uuid = seen->uuid[0] != '\0';
-    memcpy(c->parent, seen->parent, sizeof c->parent);
-    c->tag = tag;
-    return c;
-}
-
 /* One that was never readable, and has no UUID, is not listed. */
 static void take_card(struct cards *cards, const struct card_seen *seen, struct err *say)
 {
@@ -81,10 +51,32 @@ static void take_card(struct cards *cards, const struct card_seen *seen, struct 
     else
         snprintf(name, sizeof name, "index-%d", seen->index);
     struct plugin_card *c = (struct plugin_card *)cards_by_uuid(cards, span_of(name));
-    if (!c && (seen->uuid[0] || seen->health.healthy))
-        c = add_card(cards, seen, name, say);
-    if (!c)
+    if (!c && !seen->uuid[0] && !seen->health.healthy)
         return;
+    if (!c) {
+        const struct ids_tag tag = ids_tag_of(span_of(name));
+        const struct plugin_card *twin = cards_by_tag(cards, &tag);
+        if (twin) {
+            err_set(say, ERR_CONFLICT,
+                    "card %s is left out: its device ids are those of card %s", name,
+                    twin->uuid);
+            return;
+        }
+        c = cards->items + cards->n;
+        if (cards->n == CARDS_MAX) /* a destroyed instance does not return */
+            for (c = cards->items; c < cards->items + CARDS_MAX; c++)
+                if (!c->present && c->parent[0] && !c->health.healthy)
+                    break;
+        if (c == cards->items + CARDS_MAX) {
+            err_set(say, ERR_TOO_LARGE,
+                    "card %s is left out: %d cards are listed already", name, CARDS_MAX);
+            return;
+        }
+        cards->n += c == cards->items + cards->n;
+        *c = (struct plugin_card){.has_uuid = seen->uuid[0] != '\0', .tag = tag};
+        snprintf(c->uuid, sizeof c->uuid, "%s", name);
+        memcpy(c->parent, seen->parent, sizeof c->parent);
+    }
     c->present = seen->present;
     c->index = seen->index;
     c->place = seen->place;

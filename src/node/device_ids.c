@@ -56,31 +56,13 @@ const struct allocation *device_ids_holder(const struct alloc_state *s,
     enum ids_resource resource = alloc_target_container(t)->resource;
     bool whole = resource == IDS_COUNT;
     struct span uuid = span_of(unit->card->uuid);
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        const struct allocation *al = s->allocations.items[i];
+    ALLOCATION_EACH(al, &s->allocations)
+    {
         bool whole_card = whole || al->resource == IDS_COUNT;
         if ((whole_card || al->resource == resource) &&
             allocation_holds(al, uuid, whole_card ? -1 : unit->number) &&
             !may_take_over(t, al))
             return al;
-    }
-    return NULL;
-}
-
-/* Another pod that can use the card without a recorded allocation: one started by the Go
- * plugin, or one whose allocation is not known. */
-static const struct pod_allocation *unrecorded_user(const struct alloc_state *s,
-                                                    const struct alloc_target *t,
-                                                    const struct plugin_card *card)
-{
-    bool whole = alloc_target_container(t)->resource == IDS_COUNT;
-    LIST_EACH(const struct local_pod, p, &s->pods, link)
-    {
-        const struct pod_allocation *pod = p->pod;
-        if (p != t->local && !pod->terminal && pod->started &&
-            (whole || pod->request.kind == REQUEST_CARDS) &&
-            share_of(s, pod->cards, pod->n_cards, card))
-            return pod;
     }
     return NULL;
 }
@@ -111,9 +93,9 @@ static bool is_untouched(const struct alloc_state *s, const struct plugin_card *
     LIST_EACH(const struct local_pod, p, &s->pods, link)
     if (!p->pod->terminal && share_of(s, p->pod->cards, p->pod->n_cards, card))
         return false;
-    for (size_t i = 0; i < s->allocations.n; i++)
-        if (allocation_card(s->allocations.items[i], span_of(card->uuid)))
-            return false;
+    ALLOCATION_EACH(al, &s->allocations)
+    if (allocation_card(al, span_of(card->uuid)))
+        return false;
     return true;
 }
 
@@ -194,7 +176,14 @@ bool device_ids_check_promise(struct alloc_state *s, const struct alloc_target *
             return rejection_set(r, REJECTED_UNHEALTHY_CARD,
                                  "pod %s is promised card %s, which is unhealthy: %s",
                                  name, card->uuid, card->health.reason);
-        const struct pod_allocation *user = unrecorded_user(s, t, card);
+        /* Another pod that can use the card without a recorded allocation: one started by the Go
+         * plugin, or one whose allocation is not known. */
+        const struct pod_allocation *user = NULL;
+        LIST_EACH(const struct local_pod, p, &s->pods, link)
+        if (!user && p != t->local && !p->pod->terminal && p->pod->started &&
+            (c->resource == IDS_COUNT || p->pod->request.kind == REQUEST_CARDS) &&
+            share_of(s, p->pod->cards, p->pod->n_cards, card))
+            user = p->pod;
         if (user)
             return rejection_set(r, REJECTED_IN_USE, "card %s is used by %s", card->uuid,
                                  user_name(s, t, user->ns, user->name));
@@ -224,24 +213,6 @@ static void sort_units(struct device_id *units, size_t n)
         qsort(units, n, sizeof *units, by_unit);
 }
 
-static bool reject_wrong_card(struct alloc_state *s, const struct alloc_target *t,
-                              const struct device_id *unit, struct rejection *r)
-{
-    const struct pod_allocation_container *c = alloc_target_container(t);
-    cleanup_buf struct buf cards = {0};
-    ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
-    {
-        buf_printf(&cards, "%s%lld of card %d%s%.*s", cards.n ? ", " : "",
-                   (long long)pod_allocation_ids(c, share), share->card,
-                   share->uuid.n ? " " : "", SPAN_ARG(share->uuid));
-    }
-    return rejection_set(
-        r, REJECTED_WRONG_CARD,
-        "id %s belongs to card %s; container %.*s of pod %s is promised %s",
-        device_ids_text(s, unit), unit->card->uuid, SPAN_ARG(c->name),
-        t->local->pod->full_name, cards.p ? cards.p : "nothing");
-}
-
 bool device_ids_check(struct alloc_state *s, const struct alloc_target *t,
                       struct device_id *ids, size_t n, struct rejection *r)
 {
@@ -254,8 +225,18 @@ bool device_ids_check(struct alloc_state *s, const struct alloc_target *t,
     sort_units(ids, n);
     for (size_t i = 0, on_card = 0; i < n; i++) {
         on_card = i && ids[i - 1].card == ids[i].card ? on_card + 1 : 1;
-        if (on_card > device_ids_limit(s, t, ids[i].card))
-            return reject_wrong_card(s, t, &ids[i], r);
+        if (on_card > device_ids_limit(s, t, ids[i].card)) {
+            cleanup_buf struct buf cards = {0};
+            ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
+            buf_printf(&cards, "%s%lld of card %d%s%.*s", cards.n ? ", " : "",
+                       (long long)pod_allocation_ids(c, share), share->card,
+                       share->uuid.n ? " " : "", SPAN_ARG(share->uuid));
+            return rejection_set(
+                r, REJECTED_WRONG_CARD,
+                "id %s belongs to card %s; container %.*s of pod %s is promised %s",
+                device_ids_text(s, &ids[i]), ids[i].card->uuid, SPAN_ARG(c->name),
+                t->local->pod->full_name, cards.p ? cards.p : "nothing");
+        }
         if (i && by_unit(&ids[i - 1], &ids[i]) == 0)
             return rejection_set(r, REJECTED_WRONG_CARD, "duplicate id");
         const struct allocation *al = device_ids_holder(s, t, &ids[i]);

@@ -51,18 +51,6 @@ static void write_allocations(struct dispatcher *d, struct buf *text)
     d->saved(d->ctx, buf_span(text));
 }
 
-static void save_allocations(struct dispatcher *d)
-{
-    cleanup_buf struct buf text = {0};
-    struct err err;
-    write_allocations(d, &text);
-    if (file_write(d->options->state, buf_span(&text), &err) == 0)
-        return;
-    log_error("state", "cannot save the allocation state; it is kept in memory",
-              LOG_ERR(&err));
-    d->stats.save_failed++;
-}
-
 /* Adds the allocations of the state file. An invalid file is renamed; its content is
  * recovered from the kubelet's view. */
 static void load_allocations(struct dispatcher *d)
@@ -87,20 +75,6 @@ static void load_allocations(struct dispatcher *d)
     if (rename(d->options->state, aside))
         log_warn("state", "cannot rename the state file",
                  LOG_S("file", d->options->state));
-}
-
-/* Without its files the library does not limit, and a container starts nevertheless. */
-static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
-                       struct response *r, const struct err *err)
-{
-    r->dp.n_envs -= r->n_limit_envs;
-    r->dp.n_mounts -= r->n_limit_mounts;
-    d->stats.limit_failed++;
-    log_error("limit", "cannot write the limits of a pod; it starts without them",
-              LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
-    cleanup_free char *text =
-        xasprintf("its containers have no limit on this node: %s", err->msg);
-    dispatcher_msg_unlimited(&d->queue, o->uid, text);
 }
 
 /* Defines the devices of the pod of the allocation, unless an earlier one is of it too.
@@ -162,6 +136,8 @@ static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 {
     const struct limit_dir_sink sink = {is_known, on_unlimited, d};
+    const char *limit_dir = d->state->settings.response.limit_dir;
+    cleanup_buf struct buf text = {0};
     struct response r;
     struct err err;
     switch (o->type) {
@@ -173,33 +149,40 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         calls_carry_out(d->calls, o);
         break;
     case ALLOC_SAVE:
-        save_allocations(d);
+        write_allocations(d, &text);
+        if (file_write(d->options->state, buf_span(&text), &err) == 0)
+            break;
+        log_error("state", "cannot save the allocation state; it is kept in memory",
+                  LOG_ERR(&err));
+        d->stats.save_failed++;
         break;
     case ALLOC_PREFERRED:
-        endpoints_prefer(d->endpoints, o->token, o->ids, o->n_ids);
+    case ALLOC_REJECTED:
+        endpoints_answer(d->endpoints, o, NULL);
         break;
     case ALLOC_ALLOCATED:
         r = *o->response;
-        if (r.limit &&
-            limit_dir_write(d->state->settings.response.limit_dir, r.limit, &err) == 0)
+        if (r.limit && limit_dir_write(limit_dir, r.limit, &err) == 0) {
             d->stats.limited++;
-        else if (r.limit)
-            drop_limit(d, o, &r, &err);
-        endpoints_allocate(d->endpoints, o->token, &r.dp);
-        break;
-    case ALLOC_REJECTED:
-        endpoints_reject(d->endpoints, o->token, rejection_name(o->rejection), o->text);
+        } else if (r.limit) { /* the library does not limit, and the container starts */
+            r.dp.n_envs -= r.n_limit_envs;
+            r.dp.n_mounts -= r.n_limit_mounts;
+            d->stats.limit_failed++;
+            log_error("limit", "cannot write the limits of a pod; it starts without them",
+                      LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(&err));
+            buf_printf(&text, "its containers have no limit on this node: %s", err.msg);
+            dispatcher_msg_unlimited(&d->queue, o->uid, text.p);
+        }
+        endpoints_answer(d->endpoints, o, &r.dp);
         break;
     case ALLOC_LIMIT:
-        if (limit_dir_has(d->state->settings.response.limit_dir,
-                          o->response->limit->uid) &&
-            limit_dir_write(d->state->settings.response.limit_dir, o->response->limit,
-                            &err))
+        if (limit_dir_has(limit_dir, o->response->limit->uid) &&
+            limit_dir_write(limit_dir, o->response->limit, &err))
             log_error("limit", "cannot change the limits of a pod",
                       LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(&err));
         break;
     case ALLOC_CHECK_LIMITS:
-        limit_dir_check(d->state->settings.response.limit_dir, &sink);
+        limit_dir_check(limit_dir, &sink);
         break;
     case ALLOC_LIMIT_DEVICES:
         sync_limit_devices(d, o->uid);
@@ -208,36 +191,6 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         endpoints_send_devices(d->endpoints, d->state);
         break;
     }
-}
-
-static void handle_msg(struct dispatcher *d, struct dispatcher_msg *m)
-{
-    switch (m->kind) {
-    case DISPATCHER_INPUT:
-        if (m->call)
-            endpoints_request(d->endpoints, m);
-        step_alloc(d, &m->in);
-        if (m->call)
-            return;
-        break;
-    case DISPATCHER_STREAM_OPENED:
-        /* Another plugin of this node may have served meanwhile; its allocations are in the
-         * state file. */
-        load_allocations(d);
-        endpoints_stream_opened(d->endpoints, m, d->state);
-        return;
-    case DISPATCHER_CALL_CLOSED:
-        if (!endpoints_stream_closed(d->endpoints, m->in.request.token))
-            step_alloc(d, &m->in);
-        break;
-    case DISPATCHER_REGISTERED:
-        endpoints_registered(d->endpoints, m);
-        break;
-    case DISPATCHER_STOP:
-        d->stop_ms = clock_mono_ms() + STOP_MS;
-        break;
-    }
-    dispatcher_msg_free(m);
 }
 
 static void publish_stats(struct dispatcher *d)
@@ -299,8 +252,34 @@ static void *run_dispatcher(void *arg)
         int64_t due = endpoints_due(d->endpoints);
         step_due(&due, d->state->due_ms);
         struct dispatcher_msg *m = dispatcher_msg_next(&d->queue, due);
-        if (m)
-            handle_msg(d, m);
+        if (!m)
+            continue;
+        switch (m->kind) {
+        case DISPATCHER_INPUT:
+            if (m->call)
+                endpoints_request(d->endpoints, m);
+            step_alloc(d, &m->in);
+            if (m->call)
+                continue;
+            break;
+        case DISPATCHER_STREAM_OPENED:
+            /* Another plugin of this node may have served meanwhile; its allocations are in
+             * the state file. */
+            load_allocations(d);
+            endpoints_stream_opened(d->endpoints, m, d->state);
+            continue;
+        case DISPATCHER_CALL_CLOSED:
+            if (!endpoints_stream_closed(d->endpoints, m->in.request.token))
+                step_alloc(d, &m->in);
+            break;
+        case DISPATCHER_REGISTERED:
+            endpoints_registered(d->endpoints, m);
+            break;
+        case DISPATCHER_STOP:
+            d->stop_ms = clock_mono_ms() + STOP_MS;
+            break;
+        }
+        dispatcher_msg_free(m);
     }
     endpoints_free(steal(&d->endpoints));
     return NULL;
@@ -339,17 +318,13 @@ void dispatcher_start(struct dispatcher *d, struct kube_client *client,
     d->running = true;
 }
 
-void dispatcher_stop(struct dispatcher *d)
+bool dispatcher_stop(struct dispatcher *d, int64_t until_ms)
 {
-    if (!d || !d->running)
-        return;
-    dispatcher_msg_post(&d->queue, dispatcher_msg_new(DISPATCHER_STOP));
-    pthread_join(d->thread, NULL);
-    d->running = false;
-}
-
-bool dispatcher_stop_calls(struct dispatcher *d, int64_t until_ms)
-{
+    if (d->running) {
+        dispatcher_msg_post(&d->queue, dispatcher_msg_new(DISPATCHER_STOP));
+        pthread_join(d->thread, NULL);
+        d->running = false;
+    }
     return calls_stop(d->calls, until_ms);
 }
 

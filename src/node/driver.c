@@ -121,13 +121,26 @@ static bool is_library(const char *name, struct span ending)
            span_ends(span_of(name), ending);
 }
 
-/* A link is kept if it leads to a library in the same directory. */
-static void add_link(const struct search *s, int dir, const char *at, const char *name,
-                     struct span ending, struct driver_files *out)
+/* Files and links begin with their paths. */
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Adds a file of the directory `at`, if it is a library or a link to one in the same directory. */
+static void add_library(const struct search *s, int dir, const char *at, const char *name,
+                        struct span ending, struct driver_files *out)
 {
     char target[256], real[PATH_MAX], self[64];
     struct stat st;
-    ssize_t n = readlinkat(dir, name, target, sizeof target - 1);
+    if (strncmp(name, "lib", 3) != 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    if (S_ISREG(st.st_mode) && is_library(name, ending) && out->n_libraries < FILES_MAX) {
+        cleanup_free char *path = xasprintf("%s/%s", at, name);
+        out->libraries[out->n_libraries++] = file_of(s, path);
+    }
+    ssize_t n =
+        S_ISLNK(st.st_mode) ? readlinkat(dir, name, target, sizeof target - 1) : -1;
     if (n <= 0 || memchr(target, '/', (size_t)n) || out->n_links == FILES_MAX)
         return;
     target[n] = '\0';
@@ -140,33 +153,10 @@ static void add_link(const struct search *s, int dir, const char *at, const char
         return;
     real[n] = '\0';
     const char *base = strrchr(real, '/');
-    if (!base || !is_library(base + 1, ending))
-        return;
-    out->links[out->n_links++] = (struct driver_link){
-        arena_printf(s->a, "%s/%s", at, name), arena_printf(s->a, "%s", target),
-        arena_printf(s->a, "%s%s%s", s->prefix, at, base)};
-}
-
-/* Files and links begin with their paths. */
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Adds a file of the directory `at`, if it is a library or a link to one. */
-static void add_library(const struct search *s, int dir, const char *at, const char *name,
-                        struct span ending, struct driver_files *out)
-{
-    struct stat st;
-    if (strncmp(name, "lib", 3) != 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
-        return;
-    if (S_ISLNK(st.st_mode)) {
-        add_link(s, dir, at, name, ending, out);
-    } else if (S_ISREG(st.st_mode) && is_library(name, ending) &&
-               out->n_libraries < FILES_MAX) {
-        cleanup_free char *path = xasprintf("%s/%s", at, name);
-        out->libraries[out->n_libraries++] = file_of(s, path);
-    }
+    if (base && is_library(base + 1, ending))
+        out->links[out->n_links++] = (struct driver_link){
+            arena_printf(s->a, "%s/%s", at, name), arena_printf(s->a, "%s", target),
+            arena_printf(s->a, "%s%s%s", s->prefix, at, base)};
 }
 
 /* The libraries of all directories, each directory once. */
@@ -199,18 +189,6 @@ static void find_libraries(const struct search *s, const char *version,
     qsort(out->links, out->n_links, sizeof *out->links, by_path);
 }
 
-/* The number of the capability: of the line "gpu0/gi1/access 3". -1: there is none. */
-static int64_t cap_of(struct span minors, const char *capability)
-{
-    struct span name = span_of(capability);
-    while (minors.n) {
-        struct span line = span_cut(&minors, '\n');
-        if (span_starts(line, name) && line.n > name.n && line.p[name.n] == ' ')
-            return strtol(line.p + name.n + 1, NULL, 10);
-    }
-    return -1;
-}
-
 /* The kernel's list is the same in every container. Cards are named by their minor number. */
 static void find_caps(const struct search *host, const struct search *dev,
                       const char *mount, const struct card_seen *cards, size_t n,
@@ -235,7 +213,13 @@ static void find_caps(const struct search *host, const struct search *dev,
                           *ci = xasprintf("gpu%d/gi%d/ci%d/access", at->minor,
                                           at->gpu_instance, at->compute_instance);
         for (; found < 2; found++) {
-            int64_t cap = cap_of(buf_span(&minors), found ? ci : gi);
+            const struct span capability = span_of(found ? ci : gi);
+            int64_t cap = -1; /* of the line "gpu0/gi1/access 3"; -1: there is none */
+            for (struct span rest = buf_span(&minors); rest.n && cap < 0;) {
+                struct span number = span_cut(&rest, '\n');
+                if (span_eq(span_cut(&number, ' '), capability) && number.n)
+                    cap = strtol(number.p, NULL, 10);
+            }
             cleanup_free char *node =
                 xasprintf("/dev/nvidia-caps/nvidia-cap%lld", (long long)cap);
             if (!exists(dev, node, S_IFCHR))
@@ -712,17 +696,26 @@ const char *driver_strategy_name(enum driver_strategy s)
 
 /* Our file is written even where it is not used: the kubelet keeps names that were given to a
  * container, and they must lead to the present driver when the container restarts. */
-static void find_kind(struct driver_view *v, const struct driver_view_settings *settings,
-                      const struct card_seen *cards, size_t n)
+struct driver_view *driver_view_new(const struct driver_view_settings *settings,
+                                    const char *version, const struct card_seen *cards,
+                                    size_t n)
 {
+    struct driver_view *v = xcalloc(1, sizeof *v);
     struct err err;
     cleanup_free char *path = xasprintf("%s/" DRIVER_CDI_FILE, settings->cdi_dir);
     const bool wanted =
         settings->strategy != DRIVER_ENVVAR && settings->strategy != DRIVER_VOLUME_MOUNTS;
+    v->files.dev = "";
+    if (settings->host_root[0] &&
+        find_driver(settings->host_root, settings->driver_root, version, cards, n,
+                    &v->arena, &v->files, &err)) {
+        snprintf(v->reason, sizeof v->reason, "%s", err.msg);
+        return v;
+    }
     const bool may = settings->host_root[0] && (wanted || access(path, F_OK) == 0);
     const bool written = may && !write_ours(v, settings, cards, n, &err);
     if (!wanted)
-        return;
+        return v;
     const char *kind = settings->cdi_kind[0] ? settings->cdi_kind : GENERATED_KIND;
     if (has_generated(v, settings, cards, n, kind) || settings->cdi_kind[0]) {
         v->cdi_kind = kind;
@@ -744,21 +737,6 @@ static void find_kind(struct driver_view *v, const struct driver_view_settings *
         snprintf(v->no_hook, sizeof v->no_hook, "%s", v->reason);
     else if (!v->no_hook[0] && access(settings->cdi_dir, W_OK))
         snprintf(v->no_hook, sizeof v->no_hook, "--cdi-dir=%s: %m", settings->cdi_dir);
-}
-
-struct driver_view *driver_view_new(const struct driver_view_settings *settings,
-                                    const char *version, const struct card_seen *cards,
-                                    size_t n)
-{
-    struct driver_view *v = xcalloc(1, sizeof *v);
-    struct err err;
-    v->files.dev = "";
-    if (settings->host_root[0] &&
-        find_driver(settings->host_root, settings->driver_root, version, cards, n,
-                    &v->arena, &v->files, &err))
-        snprintf(v->reason, sizeof v->reason, "%s", err.msg);
-    else
-        find_kind(v, settings, cards, n);
     return v;
 }
 

@@ -74,48 +74,39 @@ static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span re
     dispatcher_msg_post(e->queue, msg_of_call(DISPATCHER_STREAM_OPENED, e, call));
 }
 
-/* A kubelet sends one container per request and reads only one answer. */
-static int decode_request(struct span bytes, struct arena *a, struct alloc_request *req,
-                          struct err *err)
-{
-    struct dp_preferences preferences = {0};
-    struct dp_groups groups = {0};
-    int rc = req->type == ALLOC_REQUEST_PREFERRED
-                 ? proto_decode(&dp_preferences_type, bytes, a, &preferences, err)
-                 : proto_decode(&dp_groups_type, bytes, a, &groups, err);
-    size_t n = preferences.n + groups.n;
-    if (rc)
-        return -1;
-    if (n != 1)
-        return err_set(err, ERR_INVALID, "%zu containers in one request; expected one",
-                       n);
-    const struct dp_ids *ids =
-        preferences.n ? &preferences.items->available : groups.items;
-    req->ids = ids->items;
-    req->n_ids = ids->n;
-    if (preferences.n) {
-        req->must = preferences.items->must_include.items;
-        req->n_must = preferences.items->must_include.n;
-        req->size = preferences.items->size;
-    }
-    if (req->resource == IDS_CORE && preferences.n)
-        return err_set(err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
-    return 0;
-}
-
-/* A share of compute has no card of its own: Allocate of the container's memory gives it,
- * and its variables. */
+/* A kubelet sends one container per request and reads only one answer. A share of compute has no card
+ * of its own: Allocate of the container's memory gives it, and its variables. */
 static void on_request(const struct endpoint *e, struct grpcd_call *call,
-                       struct span bytes, enum alloc_request_type type)
+                       struct span request, enum alloc_request_type type)
 {
     struct dispatcher_msg *m = msg_of_call(DISPATCHER_INPUT, e, call);
     struct alloc_request *req = &m->in.request;
+    const struct span bytes = arena_copy(&m->arena, request);
+    struct dp_preferences preferences = {0};
+    struct dp_groups groups = {0};
     struct err err;
-    m->in.type = ALLOC_IN_REQUEST;
-    req->type = type;
-    req->resource = e->resource;
-    int rc = decode_request(arena_copy(&m->arena, bytes), &m->arena, req, &err);
+    int rc =
+        type == ALLOC_REQUEST_PREFERRED
+            ? proto_decode(&dp_preferences_type, bytes, &m->arena, &preferences, &err)
+            : proto_decode(&dp_groups_type, bytes, &m->arena, &groups, &err);
+    const size_t n = preferences.n + groups.n;
+    if (rc == 0 && n != 1)
+        rc = err_set(&err, ERR_INVALID, "%zu containers in one request; expected one", n);
+    else if (rc == 0 && e->resource == IDS_CORE && preferences.n)
+        rc = err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
     if (rc == 0 && e->resource != IDS_CORE) {
+        const struct dp_ids *ids =
+            preferences.n ? &preferences.items->available : groups.items;
+        m->in.type = ALLOC_IN_REQUEST;
+        req->type = type;
+        req->resource = e->resource;
+        req->ids = ids->items;
+        req->n_ids = ids->n;
+        if (preferences.n) {
+            req->must = preferences.items->must_include.items;
+            req->n_must = preferences.items->must_include.n;
+            req->size = preferences.items->size;
+        }
         dispatcher_msg_post(e->queue, m);
         return;
     }
@@ -181,26 +172,18 @@ static struct grpcd_call *take_call(struct endpoints *es, uint64_t token)
     return call;
 }
 
-void endpoints_prefer(struct endpoints *es, uint64_t token, const struct span *ids,
-                      size_t n)
+void endpoints_answer(struct endpoints *es, const struct alloc_output *o,
+                      const struct dp_allocation *given)
 {
-    answer_call(take_call(es, token), &dp_groups_type,
-                &(struct dp_groups){&(struct dp_ids){ids, n}, 1});
-}
-
-void endpoints_allocate(struct endpoints *es, uint64_t token,
-                        const struct dp_allocation *allocation)
-{
-    answer_call(take_call(es, token), &dp_allocations_type,
-                &(struct dp_allocations){allocation, 1});
-}
-
-void endpoints_reject(struct endpoints *es, uint64_t token, const char *reason,
-                      const char *text)
-{
-    struct grpcd_call *call = take_call(es, token);
-    if (call)
-        grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s", reason, text);
+    struct grpcd_call *call = take_call(es, o->token);
+    if (o->type == ALLOC_PREFERRED)
+        answer_call(call, &dp_groups_type,
+                    &(struct dp_groups){&(struct dp_ids){o->ids, o->n_ids}, 1});
+    else if (o->type == ALLOC_ALLOCATED)
+        answer_call(call, &dp_allocations_type, &(struct dp_allocations){given, 1});
+    else if (call)
+        grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s",
+                  rejection_name(o->rejection), o->text);
 }
 
 bool endpoints_are_busy(const struct endpoints *es)
@@ -233,17 +216,6 @@ static void send_list(struct endpoints *es, enum ids_resource r,
     }
 }
 
-/* The kubelet takes the ids of a resource that is no longer served away, which another plugin may
- * serve next. */
-static void withdraw(struct endpoint *e)
-{
-    e->registration.wanted = false;
-    grpcd_free(steal(&e->server));
-    registration_serving(&e->registration, clock_mono_ms(), false);
-    log_info("registration", "no longer served",
-             LOG_S("resource", ids_resource_name(e->resource)));
-}
-
 /* A registered resource stays registered: ids are not withdrawn, but for the Node's label. */
 void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
 {
@@ -251,8 +223,14 @@ void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
     {
         struct err why = {0};
         if (e->resource == IDS_DIALECT && !s->cards.settings.dialect) {
-            if (e->registration.wanted)
-                withdraw(e);
+            /* The kubelet takes the ids away, which another plugin may serve next. */
+            if (e->registration.wanted) {
+                e->registration.wanted = false;
+                grpcd_free(steal(&e->server));
+                registration_serving(&e->registration, clock_mono_ms(), false);
+                log_info("registration", "no longer served",
+                         LOG_S("resource", ids_resource_name(e->resource)));
+            }
             err_set(&e->err, ERR_NOT_FOUND,
                     "neither --requests-of nor the Node's label " KEY_DIALECT " is hami");
             continue;
@@ -260,7 +238,7 @@ void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s)
         if (!e->registration.wanted && s->cards.n) {
             if (e->resource == IDS_MEM)
                 cards_fit(&s->cards, &why);
-            else if (ids_are_slots(e->resource) && !s->settings.slots)
+            else if (ids_are_slots(e->resource) && !s->cards.settings.slots)
                 err_set(&why, ERR_NOT_FOUND, "--slots is 0");
             else if (ids_are_slots(e->resource) && !s->surveyed)
                 err_set(&why, ERR_UNAVAILABLE,
@@ -301,38 +279,20 @@ bool endpoints_stream_closed(struct endpoints *es, uint64_t token)
 
 /* Sockets and registrations */
 
-/* Looks for socket changes. Returns whether a kubelet has started. */
-static bool scan_sockets(struct endpoints *es, int64_t now)
-{
-    uint64_t kubelet = registration_dir_kubelet_id(&es->dir);
-    bool started = kubelet && kubelet != es->items[0].registration.kubelet;
-    es->scanned_ms = now;
-    if (started)
-        log_info("kubelet", "found its registration socket",
-                 LOG_S("socket", es->dir.kubelet));
-    ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
-    registration_kubelet_socket(&e->registration, now, kubelet);
-    return started;
-}
-
-static void serve_endpoint(struct endpoints *es, struct endpoint *e)
-{
-    cleanup_free char *path =
-        xasprintf("%s/%s", es->dir.path, es->dir.endpoints[e->resource]);
-    const struct grpcd_config config = {
-        .path = path, .methods = methods, .ctx = e, .max_message = REQUEST_MAX};
-    grpcd_free(e->server);
-    e->server = grpcd_start(&config, &e->err);
-    if (!e->server)
-        log_error("endpoint", "cannot serve the device plugin socket; retrying",
-                  LOG_S("resource", ids_resource_name(e->resource)), LOG_ERR(&e->err));
-    registration_serving(&e->registration, clock_mono_ms(), e->server != NULL);
-}
-
 bool endpoints_step(struct endpoints *es, struct calls *calls)
 {
-    bool started =
-        clock_mono_ms() - es->scanned_ms >= SCAN_MS && scan_sockets(es, clock_mono_ms());
+    const int64_t scan_ms = clock_mono_ms();
+    bool started = false;
+    if (scan_ms - es->scanned_ms >= SCAN_MS) {
+        uint64_t kubelet = registration_dir_kubelet_id(&es->dir);
+        started = kubelet && kubelet != es->items[0].registration.kubelet;
+        es->scanned_ms = scan_ms;
+        if (started)
+            log_info("kubelet", "found its registration socket",
+                     LOG_S("socket", es->dir.kubelet));
+        ARRAY_EACH_ITEM(struct endpoint, e, es->items, IDS_RESOURCES)
+        registration_kubelet_socket(&e->registration, scan_ms, kubelet);
+    }
     const bool looks = es->scanned_ms - es->looked_ms >= LOOK_MS;
     if (looks)
         es->looked_ms = es->scanned_ms;
@@ -349,7 +309,20 @@ bool endpoints_step(struct endpoints *es, struct calls *calls)
             registration_serving(reg, now, grpcd_is_reachable(e->server));
         while ((action = registration_next(reg, now)) != REGISTRATION_NOTHING) {
             if (action == REGISTRATION_SERVE) {
-                serve_endpoint(es, e);
+                cleanup_free char *path =
+                    xasprintf("%s/%s", es->dir.path, es->dir.endpoints[e->resource]);
+                const struct grpcd_config config = {.path = path,
+                                                    .methods = methods,
+                                                    .ctx = e,
+                                                    .max_message = REQUEST_MAX};
+                grpcd_free(e->server);
+                e->server = grpcd_start(&config, &e->err);
+                if (!e->server)
+                    log_error("endpoint",
+                              "cannot serve the device plugin socket; retrying",
+                              LOG_S("resource", ids_resource_name(e->resource)),
+                              LOG_ERR(&e->err));
+                registration_serving(reg, clock_mono_ms(), e->server != NULL);
             } else if (!registration_dir_has_newer(&es->dir, e->resource)) {
                 calls_register(calls, e->resource, es->dir.endpoints[e->resource]);
             } else {

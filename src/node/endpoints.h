@@ -35,13 +35,10 @@ void endpoints_registered(struct endpoints *es, const struct dispatcher_msg *m);
 /* The devices have changed: sends them to the open streams. A resource is registered from
  * the first card on, unless its list does not fit into a message. */
 void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s);
-/* Answers. A call that has ended needs none. */
-void endpoints_prefer(struct endpoints *es, uint64_t token, const struct span *ids,
-                      size_t n);
-void endpoints_allocate(struct endpoints *es, uint64_t token,
-                        const struct dp_allocation *allocation);
-void endpoints_reject(struct endpoints *es, uint64_t token, const char *reason,
-                      const char *text);
+/* Answers the call of an ALLOC_PREFERRED, ALLOC_ALLOCATED (with `given`) or ALLOC_REJECTED. One that has
+ * ended needs no answer. */
+void endpoints_answer(struct endpoints *es, const struct alloc_output *o,
+                      const struct dp_allocation *given);
 
 bool endpoints_are_busy(const struct endpoints *es); /* a request waits for its answer */
 /* 0, or -1 with the reason if the resource is not registered. *wanted: it has devices. */

@@ -157,26 +157,6 @@ static void rule_out(struct identify *id, const struct pod_allocation *pod,
     u->former = true;
 }
 
-/* Could a pod that the API server has not sent be the requester? Not if it has ids, and
- * not if an earlier request met it: the kubelet has moved on since. A pod known as
- * deleted or terminal may have been recreated under its name. But a kubelet before 1.34
- * shows terminal pods too, and cannot drop them while it waits for this answer; there
- * such a pod is ruled out after FORMER_POD_MS. */
-static bool may_be_requester(struct identify *id, const struct kubelet_request *req,
-                             const struct podres_pod *view, bool former)
-{
-    const struct alloc_state *s = id->state;
-    for (int r = 0; r < IDS_CARD_RESOURCES; r++)
-        if (count_ids(view, (struct span){0}, (enum ids_resource)r))
-            return false;
-    struct unknown_pod *u = unknown_pod(id, view->ns, view->name);
-    if (u->serial == 0)
-        u->serial = req->serial;
-    u->former |= former;
-    return u->serial == req->serial &&
-           !(u->former && s->no_get && s->now.mono_ms - req->began_ms >= FORMER_POD_MS);
-}
-
 /* The name of a static pod ends with the node's name. The API server has no object of it
  * until the kubelet has admitted it. podresources does not show what a container requests,
  * so only a static pod with a single container can be described: by the request at hand. A
@@ -209,7 +189,8 @@ static struct local_pod *add_static_pod(struct identify *id,
         list_prepend(&s->pods, &p->link);
     }
     pod_allocation_free(p->pod);
-    p->pod = pod_allocation_new(&pod, s->settings.unit_mib, s->cards.settings.dialect);
+    p->pod =
+        pod_allocation_new(&pod, s->cards.settings.unit_mib, s->cards.settings.dialect);
     p->list = s->list;
     unknown_pod(id, view->ns, view->name)->serial = 0;
     return p;
@@ -234,7 +215,19 @@ static void survey_pod(struct identify *id, const struct kubelet_request *req,
     bool former = p && (p->pod->terminal || p->rejected_epoch == id->kubelet_epoch);
     bool first = of->matches + of->unknown_pods == 0;
     if (!p || former || alloc_state_is_static(p->pod->uid)) {
-        if (!may_be_requester(id, req, view, former))
+        /* Could a pod that the API server has not sent be the requester? Not if it has ids, and
+         * not if an earlier request met it: the kubelet has moved on since. A pod known as
+         * deleted or terminal may have been recreated under its name. But a kubelet before 1.34
+         * shows terminal pods too, and cannot drop them while it waits for this answer; there
+         * such a pod is ruled out after FORMER_POD_MS. */
+        for (int r = 0; r < IDS_CARD_RESOURCES; r++)
+            if (count_ids(view, (struct span){0}, (enum ids_resource)r))
+                return;
+        struct unknown_pod *u = unknown_pod(id, view->ns, view->name);
+        u->serial = u->serial ?: req->serial;
+        u->former |= former;
+        if (u->serial != req->serial ||
+            (u->former && s->no_get && s->now.mono_ms - req->began_ms >= FORMER_POD_MS))
             return;
         of->unknown_pods++;
         of->unknown_pod = view;
@@ -250,34 +243,6 @@ static void survey_pod(struct identify *id, const struct kubelet_request *req,
     }
     of->several_ns |= !first && !span_eq(of->ns, view->ns);
     of->ns = view->ns;
-}
-
-/* The kubelet writes the text into the status of the pod that the request is for, which is one
- * of those in the survey. Users who can read that status may have no access to the namespaces
- * of the others. */
-static bool reject_survey(struct kubelet_request *req, const struct survey *of)
-{
-    struct rejection *r = &req->rejection;
-    cleanup_free char *names = NULL;
-    if (of->matches > 1) {
-        names = xasprintf(", among them %s and %s", of->other->full_name,
-                          of->match.local->pod->full_name);
-        rejection_set(
-            r, REJECTED_AMBIGUOUS,
-            "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
-            of->matches, (long long)req->size, ids_resource_name(req->resource),
-            of->several_ns ? "" : names);
-    } else {
-        names = xasprintf(": %.*s/%.*s", SPAN_ARG(of->unknown_pod->ns),
-                          SPAN_ARG(of->unknown_pod->name));
-        rejection_set(r, REJECTED_UNKNOWN_POD,
-                      "the request can be for a pod that the kubelet has and the API "
-                      "server has not sent yet%s",
-                      of->several_ns ? "" : names);
-    }
-    if (of->several_ns)
-        snprintf(r->names, sizeof r->names, "%s", names);
-    return false;
 }
 
 bool identify_by_list(struct identify *id, struct kubelet_request *req,
@@ -309,10 +274,33 @@ bool identify_by_list(struct identify *id, struct kubelet_request *req,
     if (of.matches == 0 && of.unknown_pods == 1 &&
         (s->now.mono_ms - req->began_ms) * 2 >= s->settings.wait_ms)
         of.match.local = add_static_pod(id, req, of.unknown_pod);
-    if (!of.match.local || of.matches + of.unknown_pods > 1)
-        return reject_survey(req, &of);
-    *t = of.match;
-    return true;
+    if (of.match.local && of.matches + of.unknown_pods == 1) {
+        *t = of.match;
+        return true;
+    }
+    /* The kubelet writes the text into the status of the pod that the request is for, which is one
+     * of those in the survey. Users who can read that status may have no access to the namespaces
+     * of the others. */
+    struct rejection *r = &req->rejection;
+    cleanup_free char *names =
+        of.matches > 1 ? xasprintf(", among them %s and %s", of.other->full_name,
+                                   of.match.local->pod->full_name)
+                       : xasprintf(": %.*s/%.*s", SPAN_ARG(of.unknown_pod->ns),
+                                   SPAN_ARG(of.unknown_pod->name));
+    const char *shown = of.several_ns ? "" : names;
+    if (of.matches > 1)
+        rejection_set(
+            r, REJECTED_AMBIGUOUS,
+            "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
+            of.matches, (long long)req->size, ids_resource_name(req->resource), shown);
+    else
+        rejection_set(r, REJECTED_UNKNOWN_POD,
+                      "the request can be for a pod that the kubelet has and the API "
+                      "server has not sent yet%s",
+                      shown);
+    if (of.several_ns)
+        snprintf(r->names, sizeof r->names, "%s", names);
+    return false;
 }
 
 /* Allocate */
@@ -329,20 +317,6 @@ bool identify_awaits_allocate(const struct identify *id)
     return id->preferred.local != NULL;
 }
 
-/* The pod whose plain init container holds the id. */
-static struct local_pod *init_holder(const struct alloc_state *s,
-                                     enum ids_resource resource,
-                                     const struct device_id *unit)
-{
-    for (size_t i = 0; i < s->allocations.n; i++) {
-        const struct allocation *al = s->allocations.items[i];
-        if (al->role == CONTAINER_INIT && al->resource == resource &&
-            allocation_holds(al, span_of(unit->card->uuid), unit->number))
-            return alloc_state_pod(s, al->uid);
-    }
-    return NULL;
-}
-
 /* The first container without an allocation, of the pod whose plain init containers hold all
  * ids. */
 static bool find_reuser(const struct identify *id, const struct kubelet_request *req,
@@ -350,7 +324,13 @@ static bool find_reuser(const struct identify *id, const struct kubelet_request 
 {
     struct local_pod *p = NULL;
     for (size_t i = 0; i < req->n_ids; i++) {
-        struct local_pod *holder = init_holder(id->state, req->resource, &req->ids[i]);
+        const struct device_id *unit = &req->ids[i];
+        const struct allocation *of = NULL;
+        ALLOCATION_EACH(al, &id->state->allocations)
+        if (!of && al->role == CONTAINER_INIT && al->resource == req->resource &&
+            allocation_holds(al, span_of(unit->card->uuid), unit->number))
+            of = al;
+        struct local_pod *holder = of ? alloc_state_pod(id->state, of->uid) : NULL;
         if (!holder || (p && holder != p))
             return false;
         p = holder;

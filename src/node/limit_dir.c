@@ -98,27 +98,6 @@ bool limit_dir_is_uid(struct span uid)
     return uid.n > 0 && uid.n <= UID_MAX && span_has_only(uid, "-");
 }
 
-/* The pod's processes map the file: it is changed in place, the limit in one aligned word. What
- * others wrote behind it stays. */
-static int write_limit(const char *path, const struct limit_card *card, struct err *err)
-{
-    struct limit_file before = {0}, file = {.magic = LIMIT_FILE_MAGIC,
-                                            .version = LIMIT_VERSION,
-                                            .limit = (uint64_t)card->mib << 20};
-    snprintf(file.uuid, sizeof file.uuid, "%s", card->uuid);
-    cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0 || fchmod(fd, 0644))
-        return fail(path, err);
-    bool is_new = pread(fd, &before, sizeof before, 0) < (ssize_t)LIMIT_FILE_MIN ||
-                  before.magic != file.magic || before.version != file.version ||
-                  memcmp(before.uuid, file.uuid, sizeof file.uuid) != 0;
-    size_t at = is_new ? 0 : offsetof(struct limit_file, limit);
-    size_t n = is_new ? sizeof file : sizeof file.limit;
-    return pwrite(fd, (const char *)&file + at, n, (off_t)at) != (ssize_t)n
-               ? fail(path, err)
-               : 0;
-}
-
 /* -- state -- */
 
 enum { HEAD = offsetof(struct limit_state, slots) };
@@ -153,17 +132,6 @@ static int set_closed(const char *limit, uint32_t reasons)
                                                                                      : -1;
 }
 
-/* A state without a slot. A disk that is full shows here, not as SIGBUS in the pod. */
-static int empty_state(int fd)
-{
-    const struct limit_state head = {.magic = LIMIT_STATE_MAGIC,
-                                     .version = LIMIT_VERSION};
-    if (ftruncate(fd, 0))
-        return -1;
-    errno = posix_fallocate(fd, 0, sizeof head);
-    return errno || pwrite(fd, &head, HEAD, 0) != HEAD ? -1 : 0;
-}
-
 /*
  * Makes the state, or repairs one that is short, foreign or was tampered with: what its
  * processes hold is then not known. The pod gets no memory until they have ended: limit/I,
@@ -194,7 +162,13 @@ static int make_state(const char *state, const char *limit, bool create,
         return -1;
     if (has_owner(fd))
         return 0;
-    return empty_state(fd) || set_closed(limit, 0) ? -1 : 0;
+    /* A state without a slot. A disk that is full shows here, not as SIGBUS in the pod. */
+    const struct limit_state fresh = {.magic = LIMIT_STATE_MAGIC,
+                                      .version = LIMIT_VERSION};
+    if (ftruncate(fd, 0))
+        return -1;
+    errno = posix_fallocate(fd, 0, sizeof fresh);
+    return errno || pwrite(fd, &fresh, HEAD, 0) != HEAD || set_closed(limit, 0) ? -1 : 0;
 }
 
 int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *err)
@@ -210,9 +184,25 @@ int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *
     for (size_t i = 0; i < plan->n; i++) {
         cleanup_free char *limit = xasprintf("%s/pods/%s/limit/%zu", dir, plan->uid, i);
         cleanup_free char *state = xasprintf("%s/pods/%s/state/%zu", dir, plan->uid, i);
+        const struct limit_card *card = &plan->cards[i];
+        struct limit_file before = {0}, file = {.magic = LIMIT_FILE_MAGIC,
+                                                .version = LIMIT_VERSION,
+                                                .limit = (uint64_t)card->mib << 20};
         uint32_t reasons;
-        if (write_limit(limit, &plan->cards[i], err))
-            return -1;
+        snprintf(file.uuid, sizeof file.uuid, "%s", card->uuid);
+        cleanup_close int fd =
+            open(limit, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (fd < 0 || fchmod(fd, 0644))
+            return fail(limit, err);
+        /* The pod's processes map the file: it is changed in place, the limit in one aligned
+         * word. What others wrote behind it stays. */
+        bool is_new = pread(fd, &before, sizeof before, 0) < (ssize_t)LIMIT_FILE_MIN ||
+                      before.magic != file.magic || before.version != file.version ||
+                      memcmp(before.uuid, file.uuid, sizeof file.uuid) != 0;
+        size_t at = is_new ? 0 : offsetof(struct limit_file, limit);
+        size_t n = is_new ? sizeof file : sizeof file.limit;
+        if (pwrite(fd, (const char *)&file + at, n, (off_t)at) != (ssize_t)n)
+            return fail(limit, err);
         if (make_state(state, limit, true, &reasons))
             return fail(state, err);
     }

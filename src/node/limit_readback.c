@@ -26,12 +26,6 @@ enum {
 };
 #define UNMEASURED UINT64_MAX /* bytes in use */
 
-/* A cgroup of a pod that has allocations. */
-struct place {
-    const struct process_cgroup *cgroup;
-    const struct usage_name *name; /* NULL: of the pod, or not known */
-};
-
 struct limit_readback {
     struct limit_readback_settings settings;
 
@@ -39,9 +33,10 @@ struct limit_readback {
     struct gpu *gpu;
     int64_t now_ms;
     struct allocation_set set;
-    struct arena looked; /* owns the places */
-    struct place *places;
-    size_t n_places;
+    struct arena looked;                  /* owns the next two */
+    const struct process_cgroup *cgroups; /* of the pods that have allocations */
+    const struct usage_name *names;
+    size_t n_cgroups, n_names;
     int64_t looked_ms; /* 0: they must be looked for */
     enum err_code look_failed;
     struct limit_readback_card cards[GPU_MAX_CARDS];
@@ -92,23 +87,6 @@ void limit_readback_allocations(struct limit_readback *r, struct span state)
     buf_set(&r->state, state);
     r->changed = true;
     pthread_mutex_unlock(&r->lock);
-}
-
-static void take_allocations(struct limit_readback *r)
-{
-    struct err err;
-    pthread_mutex_lock(&r->lock);
-    cleanup_buf struct buf state = r->state;
-    const bool changed = r->changed;
-    r->state = (struct buf){0};
-    r->changed = false;
-    pthread_mutex_unlock(&r->lock);
-    if (!changed)
-        return;
-    allocation_set_fini(&r->set);
-    r->looked_ms = 0;
-    if (allocation_set_read(&r->set, buf_span(&state), span_of(r->settings.node), &err))
-        log_warn("limits", "cannot read the allocations", LOG_ERR(&err));
 }
 
 /* -- cards -- */
@@ -189,14 +167,6 @@ static void begin_cards(struct limit_readback *r, const struct gpu_sample *sampl
 
 /* -- cgroups -- */
 
-static bool is_of(const struct usage_name *name, const struct process_cgroup *cgroup)
-{
-    return name->pod_uid.n ? span_eq(name->pod_uid, cgroup->pod_uid) &&
-                                 name->container_id.n >= CUT_ID_MIN &&
-                                 span_starts(cgroup->container_id, name->container_id)
-                           : span_eq(name->container_id, cgroup->container_id);
-}
-
 static bool has_allocation(void *readback, struct span pod_uid)
 {
     const struct limit_readback *r = readback;
@@ -209,30 +179,34 @@ static bool has_allocation(void *readback, struct span pod_uid)
 /* Looks for the cgroups of the pods that have allocations. */
 static void look(struct limit_readback *r)
 {
-    const struct process_cgroup *cgroups;
-    const struct usage_name *names = NULL;
-    size_t n, n_names = 0;
     struct err err = {0};
     if (r->looked_ms && r->now_ms < r->looked_ms + LOOK_MS)
         return;
     arena_reset(&r->looked);
     r->looked_ms = r->now_ms;
-    r->n_places = 0;
-    if (process_cgroups(r->settings.cgroup_root, has_allocation, r, &r->looked, &cgroups,
-                        &n, &err) == 0)
-        process_names_read(r->settings.host_root, &r->looked, &names, &n_names, &err);
+    r->n_names = 0;
+    if (process_cgroups(r->settings.cgroup_root, has_allocation, r, &r->looked,
+                        &r->cgroups, &r->n_cgroups, &err) == 0)
+        process_names_read(r->settings.host_root, &r->looked, &r->names, &r->n_names,
+                           &err);
     if (err.code != ERR_NONE && err.code != r->look_failed)
         log_warn("limits", "the driver's limits of containers are not read back",
                  LOG_ERR(&err));
     r->look_failed = err.code;
-    r->places = arena_alloc(&r->looked, (n + 1) * sizeof *r->places);
-    for (size_t i = 0; i < n; i++) {
-        struct place *place = &r->places[r->n_places++];
-        *place = (struct place){.cgroup = &cgroups[i]};
-        for (size_t k = 0; k < n_names && place->cgroup->leaf; k++)
-            if (is_of(&names[k], place->cgroup))
-                place->name = &names[k];
-    }
+}
+
+/* Is it the cgroup of the container with that name? */
+static bool is_of(const struct limit_readback *r, const struct process_cgroup *g,
+                  struct span container)
+{
+    const struct usage_name *name = NULL;
+    ARRAY_EACH_ITEM(const struct usage_name, each, r->names, r->n_names)
+    if (each->pod_uid.n
+            ? span_eq(each->pod_uid, g->pod_uid) && each->container_id.n >= CUT_ID_MIN &&
+                  span_starts(g->container_id, each->container_id)
+            : span_eq(each->container_id, g->container_id))
+        name = each;
+    return g->leaf && name && span_eq(name->container, container);
 }
 
 /* -- limits -- */
@@ -340,15 +314,12 @@ static void read_allocation(struct limit_readback *r, const struct allocation *a
 {
     const struct span uuid = span_of(card->uuid);
     struct gpu_memory_limit is, pod = {.hard = GPU_NO_LIMIT};
-    for (size_t i = 0; i < r->n_places && r->settings.sets; i++)
-        if (!r->places[i].cgroup->leaf && span_eq(r->places[i].cgroup->pod_uid, al->uid))
-            read_folder(r, card, r->places[i].cgroup->path, pod_total(&r->set, al, uuid),
-                        &pod);
-    ARRAY_EACH_ITEM(const struct place, place, r->places, r->n_places)
+    ARRAY_EACH_ITEM(const struct process_cgroup, g, r->cgroups, r->n_cgroups)
+    if (r->settings.sets && !g->leaf && span_eq(g->pod_uid, al->uid))
+        read_folder(r, card, g->path, pod_total(&r->set, al, uuid), &pod);
+    ARRAY_EACH_ITEM(const struct process_cgroup, g, r->cgroups, r->n_cgroups)
     {
-        const struct process_cgroup *g = place->cgroup;
-        if (!place->name || !span_eq(g->pod_uid, al->uid) ||
-            !span_eq(place->name->container, al->container))
+        if (!span_eq(g->pod_uid, al->uid) || !is_of(r, g, al->container))
             continue;
         struct usage_limit l = {
             .ns = al->ns,
@@ -381,8 +352,8 @@ static void read_allocation(struct limit_readback *r, const struct allocation *a
 static bool is_there(struct limit_readback *r, const struct usage_limit *l)
 {
     bool runs = false, has_limits = false;
-    for (size_t i = 0; i < r->n_places && !runs; i++)
-        runs = span_eq(r->places[i].cgroup->container_id, l->container_id);
+    for (size_t i = 0; i < r->n_cgroups && !runs; i++)
+        runs = span_eq(r->cgroups[i].container_id, l->container_id);
     for (size_t i = 0; i < r->n_cards && !has_limits; i++)
         has_limits = !r->cards[i].fails && span_eq(span_of(r->cards[i].uuid), l->uuid);
     return runs && has_limits && has_allocation(r, l->pod_uid);
@@ -397,7 +368,20 @@ void limit_readback_sample(struct limit_readback *r, struct gpu *gpu,
     r->out = out;
     r->gpu = gpu;
     r->now_ms = now_ms;
-    take_allocations(r);
+    pthread_mutex_lock(&r->lock);
+    cleanup_buf struct buf state = r->state;
+    const bool changed = r->changed;
+    r->state = (struct buf){0};
+    r->changed = false;
+    pthread_mutex_unlock(&r->lock);
+    if (changed) {
+        struct err err;
+        allocation_set_fini(&r->set);
+        r->looked_ms = 0;
+        if (allocation_set_read(&r->set, buf_span(&state), span_of(r->settings.node),
+                                &err))
+            log_warn("limits", "cannot read the allocations", LOG_ERR(&err));
+    }
     begin_cards(r, sample);
     out->readable = arena_alloc(&out->arena, (r->n_cards + 1) * sizeof *out->readable);
     for (size_t i = 0; i < r->n_cards; i++)

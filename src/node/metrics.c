@@ -57,56 +57,6 @@ static struct prom_label card_label(struct arena *a, int32_t index)
     return (struct prom_label){"card", span_of(arena_printf(a, "%d", (int)index))};
 }
 
-/* The cards of the Scv, and those that were measured. `current`: the last sample is. */
-static void write_cards(const struct card_inventory *inv, const struct scv *scv,
-                        const struct usage *u, bool current, struct arena *a,
-                        struct buf *out)
-{
-    static const struct family families[] = {
-        {.name = NAME("card_healthy"), .help = "Whether a card is Healthy in the Scv."},
-        {.name = NAME("card_memory_free_bytes"),
-         .help = "Measured free memory of a card."},
-        {.name = NAME("card_memory_outside_bytes"),
-         .help = "Memory that processes outside Kubernetes use, if any."},
-        {.name = "gpushare_card_links_down",
-         .help = "NVLinks of a card that are down, if any."},
-        {.name = NAME("card_events_watched"),
-         .help =
-             "Whether XIDs of a card make it Unhealthy: 0 if they cannot be watched."},
-    };
-    enum { OUTSIDE = 2 };
-    size_t n = scv->n_cards + u->n_cards;
-    struct row *rows = arena_alloc(a, (n + 1) * sizeof *rows);
-    struct row *measured = rows + scv->n_cards;
-    int64_t incomplete = 0;
-    for (size_t i = 0; i < scv->n_cards; i++) {
-        const struct scv_card *c = &scv->cards[i];
-        bool has_free = current && (c->healthy || c->free_mib);
-        bool links_down = current && c->has_links_down && c->links_down;
-        rows[i] = (struct row){{card_label(a, c->id), {"uuid", c->uuid}},
-                               2,
-                               {current && c->healthy, bytes(has_free ? c->free_mib : -1),
-                                -1, links_down ? c->links_down : -1,
-                                current ? card_inventory_has_events(inv, i) : -1}};
-    }
-    for (size_t i = 0; i < u->n_cards; i++) {
-        const struct usage_card *c = &u->cards[i];
-        incomplete += !c->complete;
-        measured[i] = (struct row){
-            {card_label(a, c->index), {"uuid", c->uuid}}, 2, {-1, -1, 0, -1, -1}};
-    }
-    for (size_t i = 0; i < u->n_outside; i++) {
-        int64_t *of_card = &measured[u->outside[i].card].values[OUTSIDE];
-        *of_card = sum(*of_card, bytes(u->outside[i].used_mib));
-    }
-    for (size_t i = 0; i < u->n_cards; i++)
-        measured[i].values[OUTSIDE] = measured[i].values[OUTSIDE] ?: -1;
-    prom_one(out, NAME("cards"), "Cards in the Scv.", (int64_t)scv->n_cards);
-    prom_one(out, NAME("cards_usage_incomplete"),
-             "Cards with a process that was not measured or not mapped.", incomplete);
-    write_rows(families, ARRAY_LEN(families), rows, n, out);
-}
-
 static bool has_same_labels(const struct row *a, const struct row *b)
 {
     for (size_t i = 0; i < LABELS; i++)
@@ -163,23 +113,65 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
 void metrics_write_agent(const struct metrics *m, const struct publisher *p,
                          struct step_time now, struct buf *out)
 {
+    static const struct family families[] = {
+        {.name = NAME("card_healthy"), .help = "Whether a card is Healthy in the Scv."},
+        {.name = NAME("card_memory_free_bytes"),
+         .help = "Measured free memory of a card."},
+        {.name = NAME("card_memory_outside_bytes"),
+         .help = "Memory that processes outside Kubernetes use, if any."},
+        {.name = "gpushare_card_links_down",
+         .help = "NVLinks of a card that are down, if any."},
+        {.name = NAME("card_events_watched"),
+         .help =
+             "Whether XIDs of a card make it Unhealthy: 0 if they cannot be watched."},
+    };
+    enum { OUTSIDE = 2 };
     cleanup_arena struct arena a = {0};
     struct scv scv = {0};
     const struct usage none = {0};
     const bool current = publisher_check_driver(p, now, NULL) == 0;
-    const struct usage *usage = current ? publisher_usage(p) : &none;
-    card_inventory_report(publisher_cards(p), &a, &scv);
+    const struct usage *u = current ? publisher_usage(p) : &none;
+    const struct card_inventory *inv = publisher_cards(p);
+    int64_t incomplete = 0;
+    card_inventory_report(inv, &a, &scv);
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
     prom_labelled(out, NAME("build_info"), "version", GPUSHARE_VERSION, 1);
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "Whether a check of /healthz passes, by name.");
-    for (int check = 0; check < PUBLISHER_CHECKS; check++) {
-        const char *name = publisher_check_name(check);
-        prom_labelled(out, NAME("healthcheck"), "name", name,
+    for (int check = 0; check < PUBLISHER_CHECKS; check++)
+        prom_labelled(out, NAME("healthcheck"), "name", publisher_check_name(check),
                       publisher_check(p, now, check, NULL, NULL) == 0);
+    /* The cards of the Scv, and those that were measured. */
+    const size_t n = scv.n_cards + u->n_cards;
+    struct row *rows = arena_alloc(&a, (n + 1) * sizeof *rows);
+    struct row *measured = rows + scv.n_cards;
+    for (size_t i = 0; i < scv.n_cards; i++) {
+        const struct scv_card *c = &scv.cards[i];
+        bool has_free = current && (c->healthy || c->free_mib);
+        bool links_down = current && c->has_links_down && c->links_down;
+        rows[i] = (struct row){{card_label(&a, c->id), {"uuid", c->uuid}},
+                               2,
+                               {current && c->healthy, bytes(has_free ? c->free_mib : -1),
+                                -1, links_down ? c->links_down : -1,
+                                current ? card_inventory_has_events(inv, i) : -1}};
     }
-    write_cards(publisher_cards(p), &scv, usage, current, &a, out);
-    write_containers(usage, &a, out);
+    for (size_t i = 0; i < u->n_cards; i++) {
+        const struct usage_card *c = &u->cards[i];
+        incomplete += !c->complete;
+        measured[i] = (struct row){
+            {card_label(&a, c->index), {"uuid", c->uuid}}, 2, {-1, -1, 0, -1, -1}};
+    }
+    for (size_t i = 0; i < u->n_outside; i++) {
+        int64_t *of_card = &measured[u->outside[i].card].values[OUTSIDE];
+        *of_card = sum(*of_card, bytes(u->outside[i].used_mib));
+    }
+    for (size_t i = 0; i < u->n_cards; i++)
+        measured[i].values[OUTSIDE] = measured[i].values[OUTSIDE] ?: -1;
+    prom_one(out, NAME("cards"), "Cards in the Scv.", (int64_t)scv.n_cards);
+    prom_one(out, NAME("cards_usage_incomplete"),
+             "Cards with a process that was not measured or not mapped.", incomplete);
+    write_rows(families, ARRAY_LEN(families), rows, n, out);
+    write_containers(u, &a, out);
     prom_one(out, NAME("samples_total"), "Successful samples of the cards.", m->samples);
     prom_one(out, NAME("sample_failures_total"), "Failed samples of the cards.",
              m->failed_samples);

@@ -42,14 +42,6 @@ static int by_holder(const struct scv_held *h, const struct usage_container *c)
                ?: span_cmp(h->container, c->name);
 }
 
-static bool has_card(const struct scv_held *h, struct span uuid)
-{
-    for (size_t i = 0; i < h->n_uuids; i++)
-        if (span_eq(h->uuids[i], uuid))
-            return true;
-    return false;
-}
-
 /* The item of a container for a card; NULL: none. */
 static struct scv_held *item_of(const struct scv *scv, const struct usage_container *c,
                                 struct span uuid)
@@ -58,8 +50,9 @@ static struct scv_held *item_of(const struct scv *scv, const struct usage_contai
     if (!c->ns.n || from == scv->n_held || by_holder(&scv->held[from], c))
         return NULL;
     for (size_t i = from; i < scv->n_held && !by_holder(&scv->held[i], c); i++)
-        if (has_card(&scv->held[i], uuid))
-            return &scv->held[i];
+        for (size_t k = 0; k < scv->held[i].n_uuids; k++)
+            if (span_eq(scv->held[i].uuids[k], uuid))
+                return &scv->held[i];
     return &scv->held[from];
 }
 
@@ -80,9 +73,11 @@ static struct span uid_of(const struct usage_container *c)
                                                                    : (struct span){0};
 }
 
-static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
-                           uint64_t *left_out)
+void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 {
+    uint64_t left_out = 0;
+    scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
+    scv->n_processes = 0;
     ARRAY_EACH_ITEM(const struct usage_container, c, u->containers, u->n_containers)
     {
         struct span uuid = u->cards[c->card].uuid;
@@ -108,40 +103,28 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
                                               .used_mib = c->used_mib,
                                               .unlimited_mib = c->unlimited_mib ?: -1,
                                               .sm_percent = c->sm_percent},
-                        c->card, left_out);
+                        c->card, &left_out);
     }
-}
-
-/* The numbers belong together if both readings found the card's memory the same. A sample
- * that failed is tolerated for a while: the Scv then keeps the memory of an older one. */
-static bool is_complete(const struct usage_card *of, const struct scv_card *card)
-{
-    return of->complete && card->uuid.n && span_eq(of->uuid, card->uuid) &&
-           of->total_mib == card->total_mib && of->free_mib == card->free_mib;
-}
-
-void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
-{
-    uint64_t left_out = 0;
-    scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
-    scv->n_processes = 0;
-    add_containers(u, scv, a, &left_out);
     ARRAY_EACH_ITEM(const struct usage_process, p, u->outside, u->n_outside)
-    {
-        add_process(scv,
-                    &(struct scv_process){.uuid = u->cards[p->card].uuid,
-                                          .pid = p->pid.pid,
-                                          .name = span_of(p->name),
-                                          .unmapped = p->unmapped,
-                                          .used_mib = p->used_mib,
-                                          .unlimited_mib = -1,
-                                          .sm_percent = p->sm_percent},
-                    p->card, &left_out);
+    add_process(scv,
+                &(struct scv_process){.uuid = u->cards[p->card].uuid,
+                                      .pid = p->pid.pid,
+                                      .name = span_of(p->name),
+                                      .unmapped = p->unmapped,
+                                      .used_mib = p->used_mib,
+                                      .unlimited_mib = -1,
+                                      .sm_percent = p->sm_percent},
+                p->card, &left_out);
+    /* The numbers belong together if both readings found the card's memory the same. A sample
+     * that failed is tolerated for a while: the Scv then keeps the memory of an older one. */
+    ARRAY_EACH_ITEM(struct scv_card, card, scv->cards, scv->n_cards)
+    for (size_t k = 0; k < u->n_cards; k++) {
+        const struct usage_card *of = &u->cards[k];
+        card->use_complete |= !(left_out >> k & 1) && of->complete && card->uuid.n &&
+                              span_eq(of->uuid, card->uuid) &&
+                              of->total_mib == card->total_mib &&
+                              of->free_mib == card->free_mib;
     }
-    for (size_t i = 0; i < scv->n_cards; i++)
-        for (size_t k = 0; k < u->n_cards; k++)
-            scv->cards[i].use_complete |=
-                !(left_out >> k & 1) && is_complete(&u->cards[k], &scv->cards[i]);
 }
 
 /* -- the patch -- */
@@ -165,65 +148,66 @@ void node_scv_status_patch(struct buf *out, const struct scv *scv)
 
 /* -- the numbers of an Scv -- */
 
-/* `names` and `number` identify the row. */
-static void add_row(struct node_scv_numbers *w, const struct span *names, size_t n,
-                    int64_t number, struct node_scv_row row)
+static void add_number(struct node_scv_numbers *w, int64_t value, int64_t step)
 {
-    row.key = hash_bytes(n, &number, sizeof number);
-    for (size_t i = 0; i < n; i++)
-        row.key = hash_bytes(hash_bytes(row.key, names[i].p, names[i].n), "", 1);
-    MEM_GROW(w->rows, w->cap, w->n + 1);
-    w->rows[w->n++] = row;
+    MEM_GROW(w->at, w->cap, w->n + 1);
+    w->at[w->n++] = (struct node_scv_number){value, step};
 }
 
+/* `names` and `number` say whose numbers follow. */
+static void add_key(struct node_scv_numbers *w, const struct span *names, size_t n,
+                    int64_t number)
+{
+    uint64_t key = hash_bytes(n, &number, sizeof number);
+    for (size_t i = 0; i < n; i++)
+        key = hash_bytes(hash_bytes(key, names[i].p, names[i].n), "", 1);
+    add_number(w, (int64_t)(key >> 1), 1);
+}
+
+/* Changes of MiB, and of percent or degrees. */
 void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
 {
     w->n = 0;
-    for (size_t i = 0; i < scv->n_held; i++)
-        for (size_t k = 0; k < scv->held[i].n_uses; k++) {
-            const struct scv_held *h = &scv->held[i];
-            const struct scv_use *use = &h->uses[k];
-            add_row(w,
-                    (struct span[]){h->ns, h->pod, h->container, use->uuid, use->pod_uid},
-                    5, use->enforced_by,
-                    (struct node_scv_row){
-                        .values = {use->promised_mib, use->used_mib, use->sm_percent}});
-        }
+    ARRAY_EACH_ITEM(const struct scv_held, h, scv->held, scv->n_held)
+    ARRAY_EACH_ITEM(const struct scv_use, use, h->uses, h->n_uses)
+    {
+        add_key(w, (struct span[]){h->ns, h->pod, h->container, use->uuid, use->pod_uid},
+                5, use->enforced_by);
+        add_number(w, use->promised_mib, 1);
+        add_number(w, use->used_mib, 64);
+        add_number(w, use->sm_percent, 5);
+    }
     ARRAY_EACH_ITEM(const struct scv_process, p, scv->processes, scv->n_processes)
     {
-        add_row(
+        add_key(
             w, (struct span[]){p->ns, p->pod, p->container, p->uuid, p->name, p->pod_uid},
-            6, p->pid, (struct node_scv_row){.values = {-1, p->used_mib, p->sm_percent}});
+            6, p->pid);
+        add_number(w, p->used_mib, 64);
+        add_number(w, p->sm_percent, 5);
     }
     ARRAY_EACH_ITEM(const struct scv_card, c, scv->cards, scv->n_cards)
     {
-        add_row(w, &c->uuid, 1, c->id,
-                (struct node_scv_row){
-                    .of_card = true,
-                    .values = {c->use_complete, c->has_utilization ? c->utilization : -1,
-                               c->has_temperature ? c->temperature : -1}});
+        add_key(w, &c->uuid, 1, c->id);
+        add_number(w, c->use_complete, 1);
+        add_number(w, c->has_utilization ? c->utilization : -1, 5);
+        add_number(w, c->has_temperature ? c->temperature : -1, 3);
     }
 }
 
 void node_scv_numbers_fini(struct node_scv_numbers *w)
 {
-    free(w->rows);
+    free(w->at);
 }
 
+/* An unknown number is a step away from every known one. */
 bool node_scv_numbers_differ(const struct node_scv_numbers *w, const struct scv *scv)
 {
-    /* The smallest changes that count, by of_card: of MiB, and of percent or degrees. An
-     * unknown number is a step away from every known one. */
-    static const int64_t steps[2][3] = {{1, 64, 5}, {1, 5, 3}};
     struct node_scv_numbers now = {0};
     node_scv_numbers_read(&now, scv);
     bool differs = now.n != w->n;
     for (size_t i = 0; i < now.n && !differs; i++) {
-        const struct node_scv_row *a = &now.rows[i], *b = &w->rows[i];
-        differs = a->key != b->key;
-        for (size_t k = 0; k < ARRAY_LEN(a->values); k++)
-            differs |= (a->values[k] < 0) != (b->values[k] < 0) ||
-                       llabs(a->values[k] - b->values[k]) >= steps[a->of_card][k];
+        const int64_t a = now.at[i].value, b = w->at[i].value;
+        differs = (a < 0) != (b < 0) || llabs(a - b) >= now.at[i].step;
     }
     node_scv_numbers_fini(&now);
     return differs;

@@ -36,13 +36,10 @@ void node_scv_status_patch(struct buf *out, const struct scv *scv);
 /* The numbers of an Scv, for the comparison with those of a later one. Equal Scvs have their
  * rows in the same order. */
 struct node_scv_numbers {
-    struct node_scv_row {
-        uint64_t key; /* hash of the card and the container or process, or of the card */
-        bool of_card;
-        /* -1: not known. Of a card: whether its use is complete, utilization, temperature;
-         * else the promise, the use, the share of SM time. */
-        int64_t values[3];
-    } * rows; /* owned */
+    struct node_scv_number {
+        int64_t value; /* below 0: not known; or the hash of whose numbers follow */
+        int64_t step;  /* the smallest change that counts */
+    } * at;            /* owned */
     size_t n, cap;
 };
 /* Replaces the numbers by those of the Scv. */

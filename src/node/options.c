@@ -38,10 +38,10 @@ static const struct opt table[] = {
     OPT_BOOL("allocate", allocates, "on",
              "Allocate cards to containers, as gpushare-device-plugin does.",
              .names = NODE),
-    OPT_CUSTOM("memory-unit", unit_mib, "GiB|MiB|<n>MiB", "GiB", parse_unit,
+    OPT_CUSTOM("memory-unit", alloc.cards.unit_mib, "GiB|MiB|<n>MiB", "GiB", parse_unit,
                "One unit of aliyun.com/gpu-mem; must be the same in the extender and the "
                "kubectl plugin."),
-    OPT_INT("slots", alloc.slots, "N", "32", 0, CARDS_SLOTS_MAX,
+    OPT_INT("slots", alloc.cards.slots, "N", "32", 0, CARDS_SLOTS_MAX,
             "Slots of a card, aliyun.com/gpu-share; a container takes one on each of its "
             "cards; 0: none.",
             .names = ALLOCATES),
@@ -76,33 +76,35 @@ static const struct opt table[] = {
                  "alone; 0s: never.",
                  .names = PUBLISHES),
     OPT_DURATION(
-        "unhealthy-after", health.unhealthy_after_ms, "3s", 0, YEAR_MS,
+        "unhealthy-after", publisher.cards.health.unhealthy_after_ms, "3s", 0, YEAR_MS,
         "Time that unreadable cards stay Healthy; lost cards are Unhealthy at once."),
     OPT_DURATION(
-        "healthy-after", health.healthy_after_ms, "30s", 0, YEAR_MS,
+        "healthy-after", publisher.cards.health.healthy_after_ms, "30s", 0, YEAR_MS,
         "Time without a failure after which an Unhealthy card is Healthy again."),
     OPT_DURATION(
-        "xid-hold", health.xid_hold_ms, "10m", 0, YEAR_MS,
+        "xid-hold", publisher.cards.health.xid_hold_ms, "10m", 0, YEAR_MS,
         "Minimum time that a card stays Unhealthy after an XID or an uncorrectable "
         "ECC error."),
     OPT_CUSTOM(
-        "xid-ignore", health.xid_ignore, "LIST|all", NULL, card_health_parse_xids,
+        "xid-ignore", publisher.cards.health.xid_ignore, "LIST|all", NULL,
+        card_health_parse_xids,
         "XIDs that leave a card Healthy besides 13, 31, 43, 45, 68 and 109; default: "
         "none."),
     OPT_CUSTOM(
-        "xid-fatal", health.xid_fatal, "LIST|all", NULL, card_health_parse_xids,
+        "xid-fatal", publisher.cards.health.xid_fatal, "LIST|all", NULL,
+        card_health_parse_xids,
         "XIDs that make a card Unhealthy even if applications cause them; default: "
         "none."),
     OPT_DURATION(
-        "keep-lost", keep_lost_ms, "24h", 0, YEAR_MS,
+        "keep-lost", publisher.cards.keep_lost_ms, "24h", 0, YEAR_MS,
         "Time that a card that NVML no longer lists stays in the Scv as Unhealthy.",
         .names = PUBLISHES),
     OPT_DURATION(
-        "sampler-limit", sampler_limit_ms, "30s", 1000, YEAR_MS,
+        "sampler-limit", publisher.sampler_limit_ms, "30s", 1000, YEAR_MS,
         "Time beyond the interval without a driver response that makes all cards "
         "Unhealthy."),
     OPT_DURATION(
-        "late-after", late_ms, "15s", 1000, YEAR_MS,
+        "late-after", publisher.late_ms, "15s", 1000, YEAR_MS,
         "Time that the API server or the kubelet can fail before /healthz reports it."),
     OPT_STRING("podresources-socket", podresources, "FILE",
                "/var/lib/kubelet/pod-resources/kubelet.sock",

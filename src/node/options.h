@@ -21,15 +21,11 @@ struct node_options {
     char *node_name;
     char *gpu_source;
     int64_t unified_bytes;
-    int64_t unit_mib;
-    struct card_health_settings health;
-    int64_t sampler_limit_ms, late_ms;
     char *limit_dir, *podresources;
     int64_t port, publish_port; /* publish_port -1: none */
 
     /* of publishing */
-    struct publisher_settings publisher; /* its times */
-    int64_t keep_lost_ms;
+    struct publisher_settings publisher; /* its times and cards; also of allocating */
     int64_t pods_ms;
     struct overuse_settings overuse; /* without tolerance_mib */
     int64_t overuse_tolerance;       /* bytes */

@@ -210,22 +210,7 @@ static bool is_first_of_its_name(const struct usage *u, size_t i)
     return true;
 }
 
-/* Whether all of the card was promised, or its size is not known. */
-static bool is_whole(const struct usage *u, const struct usage_container *c)
-{
-    int64_t total_mib = u->cards[c->card].total_mib;
-    return total_mib < 0 || (c->promised_mib > 0 && c->promised_mib >= total_mib);
-}
-
 /* -- init containers -- */
-
-/* Is the init container of the pod of `c`? A container without a process has no UID. */
-static bool is_of_pod(const struct usage_init_promise *init,
-                      const struct usage_container *c)
-{
-    return span_eq(init->pod, c->pod) && span_eq(init->ns, c->ns) &&
-           (!c->pod_uid.n || span_eq(init->pod_uid, c->pod_uid));
-}
 
 /* What the pod is promised on the card of `c` while its init containers run, at most; -1:
  * not known. Sets *any if it has a promise for one of them. */
@@ -235,7 +220,9 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
     int64_t most = 0;
     ARRAY_EACH_ITEM(const struct usage_init_promise, init, u->inits, u->n_inits)
     {
-        if (!is_of_pod(init, c))
+        /* A container without a process has no UID. */
+        if (!span_eq(init->pod, c->pod) || !span_eq(init->ns, c->ns) ||
+            (c->pod_uid.n && !span_eq(init->pod_uid, c->pod_uid)))
             continue;
         *any = true;
         if (init->card != c->card)
@@ -277,8 +264,10 @@ static struct excess pod_excess(const struct overuse *o, const struct usage_cont
             others |= other->card == c->card && other->promised_mib > 0;
             continue;
         }
-        if (is_whole(u, other))
-            return none;
+        const int64_t total_mib = u->cards[other->card].total_mib;
+        if (total_mib < 0 ||
+            (other->promised_mib > 0 && other->promised_mib >= total_mib))
+            return none; /* all of the card, or its size is not known */
         any_promise |= other->promised_mib >= 0;
         if (other->card != c->card)
             continue;
@@ -329,23 +318,6 @@ static bool is_furthest_of_pod(const struct usage *u, size_t container)
     return true;
 }
 
-/* What the pod of the containers from *i on does not use of its promise on the card; sets
- * *i to the container after them. */
-static int64_t unused_of(const struct usage *u, size_t *i)
-{
-    const struct usage_container *c = &u->containers[*i];
-    bool any = false;
-    int64_t promised = 0, used = 0, inits = init_promise(u, c, &any);
-    for (; *i < u->n_containers && u->containers[*i].card == c->card &&
-           same_pod(&u->containers[*i], c);
-         ++*i) {
-        used += u->containers[*i].used_mib > 0 ? u->containers[*i].used_mib : 0;
-        if (!u->containers[*i].init && is_first_of_its_name(u, *i))
-            promised += promise_of(&u->containers[*i]);
-    }
-    return (inits > promised ? inits : promised) - used;
-}
-
 /* What the pods of a card were promised and cannot get, or less; INT64_MIN: not known. A
  * container without a name, or a process that was not mapped, may be of one that a promise
  * was made to, which then uses more of it than it seems to. */
@@ -365,25 +337,22 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
         unused -= p->used_mib;
     }
     for (size_t i = 0; i < u->n_containers;) {
+        /* What the pod of the containers from i on does not use of its promise on the card. */
         const struct usage_container *c = &u->containers[i];
-        int64_t left = unused_of(u, &i);
+        bool any = false;
+        int64_t promised = 0, used = 0, inits = init_promise(u, c, &any);
+        for (; i < u->n_containers && u->containers[i].card == c->card &&
+               same_pod(&u->containers[i], c);
+             i++) {
+            used += u->containers[i].used_mib > 0 ? u->containers[i].used_mib : 0;
+            if (!u->containers[i].init && is_first_of_its_name(u, i))
+                promised += promise_of(&u->containers[i]);
+        }
+        const int64_t left = (inits > promised ? inits : promised) - used;
         if (c->card == card && (left > 0 || !has_name(c)))
             unused += left;
     }
     return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
-}
-
-/* Does the container overuse the card, and how does its pod? The memory beyond the tolerance
- * may be in many containers, with less in each. */
-static bool is_over(const struct overuse *o, size_t i, struct excess *excess)
-{
-    const struct usage_container *c = &o->u->containers[i];
-    if (!c->pod_uid.n || !c->container_id.n || !has_name(c) || c->used_mib < 0)
-        return false;
-    *excess = pod_excess(o, c);
-    return (c->unlimited_mib && excess->unlimited) ||
-           (excess->mib > excess->tolerance &&
-            (excess_of(c) > excess->tolerance || is_furthest_of_pod(o->u, i)));
 }
 
 /* -- how long -- */
@@ -472,44 +441,21 @@ static int by_order(const void *a, const void *b)
     return x->c < y->c ? -1 : 1;
 }
 
-static bool pod_was_counted(const struct overuse *o, size_t i)
-{
-    for (size_t k = 0; k < i && o->suspects[i].most == OVERUSE_EVICT; k++)
-        if (span_eq(o->suspects[k].c->pod_uid, o->suspects[i].c->pod_uid))
-            return true;
-    return false;
-}
-
-static void act_on_card(struct overuse *o, size_t card)
-{
-    const struct overuse_settings *settings = &o->settings;
-    int64_t lacking = lacking_mib_of(o->u, card);
-    bool hurts = lacking > 0 || settings->always;
-    for (size_t i = 0; i < o->n_suspects; i++) {
-        const struct usage_container *c = o->suspects[i].c;
-        if (hurts || c->unlimited_mib || c->enforced_by & SCV_ISOLATION_MPS)
-            act(o, OVERUSE_REPORT, &o->suspects[i], lacking);
-    }
-    qsort(o->suspects, o->n_suspects, sizeof *o->suspects, by_order);
-    int64_t left = lacking > 0 ? lacking : 0;
-    for (size_t i = 0; i < o->n_suspects && (left > 0 || settings->always); i++) {
-        if (o->suspects[i].most == OVERUSE_REPORT || pod_was_counted(o, i))
-            continue;
-        if (!o->suspects[i].pending)
-            act(o, o->suspects[i].most, &o->suspects[i], lacking);
-        if (is_pending(o, &o->suspects[i]))
-            left -= o->suspects[i].frees_mib;
-    }
-}
-
 static void judge_card(struct overuse *o, size_t card)
 {
     const struct overuse_settings *settings = &o->settings;
     o->n_suspects = 0;
     for (size_t i = 0; i < o->u->n_containers; i++) {
         const struct usage_container *c = &o->u->containers[i];
-        struct excess excess;
-        if (c->card != card || !is_over(o, i, &excess))
+        if (c->card != card || !c->pod_uid.n || !c->container_id.n || !has_name(c) ||
+            c->used_mib < 0)
+            continue;
+        const struct excess excess = pod_excess(o, c);
+        /* What is beyond the tolerance may be in many containers, with less in each. */
+        const bool is_over =
+            excess.mib > excess.tolerance &&
+            (excess_of(c) > excess.tolerance || is_furthest_of_pod(o->u, i));
+        if (!is_over && !(c->unlimited_mib && excess.unlimited))
             continue;
         const struct over *over = note_over(o, i, &excess);
         if (over->sum_ms < settings->grace_ms || o->u->promised_ms <= over->since_ms)
@@ -529,8 +475,29 @@ static void judge_card(struct overuse *o, size_t card)
         suspect->pending = is_pending(o, suspect);
     }
     drain_others(o, card);
-    if (o->n_suspects)
-        act_on_card(o, card);
+    if (!o->n_suspects)
+        return;
+    const int64_t lacking = lacking_mib_of(o->u, card);
+    for (size_t i = 0; i < o->n_suspects; i++) {
+        const struct usage_container *c = o->suspects[i].c;
+        if (lacking > 0 || settings->always || c->unlimited_mib ||
+            c->enforced_by & SCV_ISOLATION_MPS)
+            act(o, OVERUSE_REPORT, &o->suspects[i], lacking);
+    }
+    qsort(o->suspects, o->n_suspects, sizeof *o->suspects, by_order);
+    int64_t left = lacking > 0 ? lacking : 0;
+    for (size_t i = 0; i < o->n_suspects && (left > 0 || settings->always); i++) {
+        const struct suspect *suspect = &o->suspects[i];
+        bool counted = false; /* its pod was evicted */
+        for (size_t k = 0; k < i && suspect->most == OVERUSE_EVICT; k++)
+            counted |= span_eq(o->suspects[k].c->pod_uid, suspect->c->pod_uid);
+        if (suspect->most == OVERUSE_REPORT || counted)
+            continue;
+        if (!suspect->pending)
+            act(o, suspect->most, suspect, lacking);
+        if (is_pending(o, suspect))
+            left -= suspect->frees_mib;
+    }
 }
 
 void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,

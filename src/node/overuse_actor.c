@@ -139,34 +139,6 @@ static void evict(void *ctx, void *work)
 
 /* -- actions -- */
 
-static void kill_processes(struct overuse_actor *a, const struct usage *u,
-                           const struct overuse_action *action)
-{
-    const struct usage_container *c = &u->containers[action->container];
-    struct job job;
-    char what[64];
-    size_t n = 0;
-    for (size_t i = 0; i < c->n_pids; i++) {
-        struct err err = {0};
-        int rc = process_kill(&c->pids[i], &err);
-        n += rc == 0;
-        a->counts[rc == 0                     ? PROCESS_KILLED
-                  : err.code == ERR_NOT_FOUND ? PROCESS_ENDED
-                                              : PROCESS_FAILED]++;
-        if (rc && err.code != ERR_NOT_FOUND)
-            log_warn("overuse", "cannot kill a process", LOG_ERR(&err));
-    }
-    if (n == 0) {
-        pthread_mutex_lock(&a->lock);
-        overuse_kill_failed(a->overuse, u, action->container);
-        pthread_mutex_unlock(&a->lock);
-        return;
-    }
-    snprintf(what, sizeof what, "killed %zu process(es): ", n);
-    describe(u, action, what, &job);
-    report(a, &job, "GPUOveruseKilled", "Killing");
-}
-
 void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
 {
     cleanup_overuse_actions struct overuse_actions actions = {0};
@@ -184,7 +156,28 @@ void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
             describe(u, action, "evicted: ", &job);
             worker_add(a->worker, memcpy(xmalloc(sizeof job), &job, sizeof job));
         } else {
-            kill_processes(a, u, action);
+            const struct usage_container *c = &u->containers[action->container];
+            char what[64];
+            size_t n = 0;
+            for (size_t i = 0; i < c->n_pids; i++) {
+                struct err err = {0};
+                int rc = process_kill(&c->pids[i], &err);
+                n += rc == 0;
+                a->counts[rc == 0                     ? PROCESS_KILLED
+                          : err.code == ERR_NOT_FOUND ? PROCESS_ENDED
+                                                      : PROCESS_FAILED]++;
+                if (rc && err.code != ERR_NOT_FOUND)
+                    log_warn("overuse", "cannot kill a process", LOG_ERR(&err));
+            }
+            if (n) {
+                snprintf(what, sizeof what, "killed %zu process(es): ", n);
+                describe(u, action, what, &job);
+                report(a, &job, "GPUOveruseKilled", "Killing");
+                continue;
+            }
+            pthread_mutex_lock(&a->lock);
+            overuse_kill_failed(a->overuse, u, action->container);
+            pthread_mutex_unlock(&a->lock);
         }
     }
 }

@@ -73,37 +73,6 @@ static void give_cards(struct pod_allocation *alloc, struct pod_allocation_conta
     }
 }
 
-static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_container *c)
-{
-    int64_t n = (int64_t)alloc->n_cards;
-    if (c->amount % n)
-        set_invalid(
-            alloc,
-            "the promise has %lld cards, and the %lld units of container %.*s are not "
-            "divisible by it",
-            (long long)n, (long long)c->amount, SPAN_ARG(c->name));
-    else
-        give_cards(alloc, c, alloc->cards, alloc->n_cards, c->amount / n);
-}
-
-/* Whole cards: app containers and sidecars get disjoint parts. A plain init container
- * runs alone, so it gets the first cards. But the kubelet reuses its ids in no order: where
- * there is one (`reused`), each container gets as many as it requests of all cards. */
-static void share_in_turn(struct pod_allocation *alloc,
-                          struct pod_allocation_container *c, bool reused, size_t *next)
-{
-    size_t from = c->role == CONTAINER_INIT ? 0 : *next, n = (size_t)c->amount;
-    if (n > alloc->n_cards - from)
-        set_invalid(alloc, "the promise has %zu cards, fewer than the containers request",
-                    alloc->n_cards);
-    else if (reused)
-        give_cards(alloc, c, alloc->cards, alloc->n_cards, 1);
-    else
-        give_cards(alloc, c, alloc->cards + from, n, 1);
-    if (c->role != CONTAINER_INIT)
-        *next += n;
-}
-
 /* Takes the shares of app containers and sidecars from the allocation annotation. False: it
  * does not match the limit of each of them. It is used only if it covers every container:
  * mixing it with the index annotation could assign a card twice. */
@@ -132,9 +101,15 @@ static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *p
     return true;
 }
 
-/* annotated: the app containers and sidecars have their shares. */
+/*
+ * Memory evenly. Whole cards: app containers and sidecars get disjoint parts. A plain init container
+ * runs alone, so it gets the first cards. But the kubelet reuses its ids in no order: where
+ * there is one (`reused`), each container gets as many as it requests of all cards.
+ * `annotated`: the app containers and sidecars have their shares.
+ */
 static void share_out(struct pod_allocation *alloc, bool annotated)
 {
+    const size_t n = alloc->n_cards;
     size_t next = 0;
     bool reused = false;
     for (size_t i = 0; i < alloc->n_containers; i++)
@@ -142,14 +117,26 @@ static void share_out(struct pod_allocation *alloc, bool annotated)
     ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
                     alloc->n_containers)
     {
-        bool whole = c->resource == IDS_COUNT,
-             has = annotated && c->role != CONTAINER_INIT;
-        if (alloc->promise != POD_ALLOCATION_PROMISED || (has && !(whole && reused)))
+        const bool whole = c->resource == IDS_COUNT, init = c->role == CONTAINER_INIT;
+        const size_t amount = (size_t)c->amount, from = init ? 0 : next;
+        if (alloc->promise != POD_ALLOCATION_PROMISED ||
+            (annotated && !init && !(whole && reused)))
             continue;
-        if (whole)
-            share_in_turn(alloc, c, reused, &next);
+        if (!whole && amount % n)
+            set_invalid(alloc,
+                        "the promise has %zu cards, and the %zu units of container %.*s "
+                        "are not divisible by it",
+                        n, amount, SPAN_ARG(c->name));
+        else if (!whole)
+            give_cards(alloc, c, alloc->cards, n, (int64_t)(amount / n));
+        else if (amount > n - from)
+            set_invalid(
+                alloc, "the promise has %zu cards, fewer than the containers request", n);
         else
-            share_evenly(alloc, c);
+            give_cards(alloc, c, alloc->cards + (reused ? 0 : from), reused ? n : amount,
+                       1);
+        if (whole && !init)
+            next += amount;
     }
     for (size_t i = 0; i < alloc->n_containers; i++)
         if (alloc->promise != POD_ALLOCATION_PROMISED)
@@ -213,24 +200,6 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);
 }
 
-/* Percent of the compute of each card, as the containers' limits say. */
-static void read_cores(struct pod_allocation *alloc, const struct pod *pod,
-                       const struct dialect *dialect)
-{
-    cleanup_arena struct arena a = {0};
-    struct dialect_pod words = {0};
-    struct jread j;
-    jread_init(&j, pod->object.p, pod->object.n);
-    dialect_read(&j, &a, dialect, &words);
-    if (jread_finish(&j, NULL) || dialect_request(&words, NULL))
-        return;
-    for (const struct dialect_container *of = words.containers; of; of = of->next)
-        ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
-                        alloc->n_containers)
-    if (span_eq(c->name, of->name))
-        c->compute_percent = (int64_t)of->cores * c->amount;
-}
-
 /* In a dialect each container has its own part, the same of each card, by the record of the Binding, as
  * the defaults of the limits are the extender's. The record has no plain init containers: they run
  * before, and can have what the sidecars leave of the promise. */
@@ -281,7 +250,19 @@ static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
         .mib_per_card = mib,
         .units = promise->whole ? 0 : mib * (int64_t)promise->n,
     };
-    read_cores(alloc, pod, dialect);
+    /* Percent of the compute of each card, as the containers' limits say. */
+    cleanup_arena struct arena a = {0};
+    struct dialect_pod words = {0};
+    struct jread j;
+    jread_init(&j, pod->object.p, pod->object.n);
+    dialect_read(&j, &a, dialect, &words);
+    if (jread_finish(&j, NULL) || dialect_request(&words, NULL))
+        return;
+    for (const struct dialect_container *of = words.containers; of; of = of->next)
+        ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                        alloc->n_containers)
+    if (span_eq(c->name, of->name))
+        c->compute_percent = (int64_t)of->cores * c->amount;
 }
 
 static void read_promise(struct pod_allocation *alloc, const struct pod *pod,

@@ -49,48 +49,9 @@ static int by_id(const void *a, const void *b)
     return by_holder(x, y) ?: span_cmp(*x->ids, *y->ids);
 }
 
-/* Appends an entry for each id of the container. */
-static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
-                    struct podresources_entry **rows, size_t *n, size_t *cap)
-{
-    ARRAY_EACH_ITEM(const struct podres_devices, of, c->devices, c->n_devices)
-    {
-        enum ids_resource ours;
-        if (!ids_resource_read(of->resource, &ours) &&
-            !scv_is_nvidia_resource(of->resource))
-            continue;
-        MEM_GROW(*rows, *cap, *n + of->n_ids);
-        for (size_t i = 0; i < of->n_ids; i++)
-            (*rows)[(*n)++] = (struct podresources_entry){
-                pod->ns, pod->name, c->name, of->resource, &of->ids[i], 1, 0};
-    }
-}
-
 static int by_entry(const void *a, const void *b)
 {
     return by_holder(a, b);
-}
-
-/* Fills the entry with the ids of the allocation. */
-static void allocated_ids(const struct allocation *al, struct arena *a,
-                          struct podresources_entry *e)
-{
-    struct span *ids = arena_alloc(a, ((size_t)allocation_amount(al) + 1) * sizeof *ids);
-    *e = (struct podresources_entry){
-        al->ns, al->name, al->container, span_of(ids_resource_name(al->resource)),
-        ids,    0,        al->slot_mib};
-    for (; e->n_ids < al->n_others; e->n_ids++)
-        ids[e->n_ids] = arena_copy(a, al->others[e->n_ids]);
-    ARRAY_EACH_ITEM(const struct allocation_card, card, al->cards, al->n_cards)
-    {
-        struct ids_id id = {ids_tag_of(card->uuid), -1};
-        for (size_t i = 0; i < card->n_units || (i == 0 && !card->n_units); i++) {
-            cleanup_buf struct buf text = {0};
-            id.unit = card->n_units ? (int64_t)card->units[i] : -1;
-            ids_write(&text, al->resource, &id);
-            ids[e->n_ids++] = arena_copy(a, buf_span(&text));
-        }
-    }
 }
 
 void podresources_sort(struct podresources *to)
@@ -108,7 +69,19 @@ void podresources_sort(struct podresources *to)
     for (size_t i = 0; i < list->n; i++)
         for (size_t k = 0; k < list->pods[i].n_containers; k++) {
             const struct podres_pod *pod = &list->pods[i];
-            add_ids(pod, &pod->containers[k], &rows, &n, &cap);
+            const struct podres_container *c = &pod->containers[k];
+            ARRAY_EACH_ITEM(const struct podres_devices, of, c->devices, c->n_devices)
+            {
+                enum ids_resource ours;
+                if (!ids_resource_read(of->resource, &ours) &&
+                    !scv_is_nvidia_resource(of->resource))
+                    continue;
+                MEM_GROW(rows, cap, n + of->n_ids);
+                for (size_t at = 0; at < of->n_ids; at++)
+                    rows[n++] = (struct podresources_entry){
+                        pod->ns,      pod->name, c->name, of->resource,
+                        &of->ids[at], 1,         0,       NULL};
+            }
             listed[to->n_listed++] =
                 (struct usage_listed){pod->ns, pod->name, pod->containers[k].name};
         }
@@ -132,11 +105,18 @@ void podresources_sort(struct podresources *to)
         ids++;
     }
     const size_t n_listed = to->n;
-    for (size_t i = 0; i < set->n; i++) {
+    ALLOCATION_EACH(al, set)
+    {
         struct podresources_entry *e = &entries[to->n];
-        if (set->items[i]->role == CONTAINER_INIT)
+        if (al->role == CONTAINER_INIT)
             continue;
-        allocated_ids(set->items[i], &to->arena, e);
+        *e = (struct podresources_entry){al->ns,
+                                         al->name,
+                                         al->container,
+                                         span_of(ids_resource_name(al->resource)),
+                                         .n_ids = (size_t)allocation_amount(al),
+                                         .slot_mib = al->slot_mib,
+                                         .al = al};
         struct podresources_entry *shown =
             n_listed ? bsearch(e, entries, n_listed, sizeof *e, by_entry) : NULL;
         if (shown)
@@ -150,8 +130,9 @@ void podresources_sort(struct podresources *to)
 size_t podresources_ids_on(const struct podresources_entry *e,
                            const struct ids_card *card)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < e->n_ids; i++)
+    const struct allocation_card *its = e->al ? allocation_card(e->al, card->uuid) : NULL;
+    size_t n = its ? its->n_units + (e->al->resource == IDS_COUNT) : 0;
+    for (size_t i = 0; e->ids && i < e->n_ids; i++)
         n += ids_match_card(e->resource, e->ids[i], card);
     return n;
 }
@@ -175,36 +156,19 @@ struct podresources_poller {
     bool allocates, changed;
 };
 
-/* Reports the last answer with the present allocations. */
-static void report(struct podresources_poller *l)
-{
-    struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
-    pods->asked = podresources_ref(l->asked);
-    pods->list = l->asked->list;
-    pods->asked_ms = l->asked->asked_ms;
-    cleanup_buf struct buf state = {0};
-    pthread_mutex_lock(&l->lock);
-    pods->allocates = l->allocates;
-    buf_set(&state, buf_span(&l->state));
-    pthread_mutex_unlock(&l->lock);
-    if (pods->allocates)
-        pods->allocates = allocation_set_read(&pods->allocations, buf_span(&state),
-                                              l->settings.node, NULL) == 0;
-    podresources_sort(pods);
-    l->settings.polled(l->settings.ctx, pods, NULL);
-    podresources_unref(pods);
-}
-
 static void tick(void *poller, void *no_job)
 {
     (void)no_job;
     struct podresources_poller *l = poller;
     const struct podresources_poller_settings *set = &l->settings;
     const int64_t now = clock_mono_ms();
+    cleanup_buf struct buf state = {0};
     struct err err = {0};
     pthread_mutex_lock(&l->lock);
+    const bool allocates = l->allocates;
     bool changed = l->changed;
     l->changed = false;
+    buf_set(&state, buf_span(&l->state));
     pthread_mutex_unlock(&l->lock);
     const bool waits =
         set->admits && now < l->ask_ms + set->interval_ms && set->admits(set->ctx);
@@ -219,8 +183,18 @@ static void tick(void *poller, void *no_job)
         l->ask_ms = clock_mono_ms() + set->interval_ms;
     }
     l->due_ms = now >= l->ask_ms ? now + ADMITTING_MS : l->ask_ms;
-    if (l->asked && changed)
-        report(l);
+    if (!l->asked || !changed)
+        return;
+    struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
+    pods->asked = podresources_ref(l->asked);
+    pods->list = l->asked->list;
+    pods->asked_ms = l->asked->asked_ms;
+    pods->allocates =
+        allocates &&
+        allocation_set_read(&pods->allocations, buf_span(&state), set->node, NULL) == 0;
+    podresources_sort(pods);
+    set->polled(set->ctx, pods, NULL);
+    podresources_unref(pods);
 }
 
 static int64_t due(void *poller)

@@ -17,9 +17,10 @@
 
 struct podresources_entry {
     struct span ns, pod, container, resource;
-    const struct span *ids; /* device ids */
+    const struct span *ids; /* device ids, as the kubelet lists them; NULL: it does not */
     size_t n_ids;
-    int64_t slot_mib; /* as in struct allocation, from that of the container */
+    int64_t slot_mib;            /* as in struct allocation, from that of the container */
+    const struct allocation *al; /* instead of the list; borrowed */
 };
 
 /* It does not change, and its owners share it. */

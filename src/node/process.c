@@ -90,37 +90,33 @@ static struct usage_place read_path(const regex_t *re, struct span path, struct 
     return p;
 }
 
-/* Joins the paths of two hierarchies of cgroup v1, which can lack each other's cgroups. */
-static void join(struct usage_place *p, const struct usage_place *line)
-{
-    bool same = span_eq(p->pod_uid, line->pod_uid) &&
-                (!p->container_id.n || !line->container_id.n ||
-                 span_eq(p->container_id, line->container_id));
-    if (line->kind == USAGE_OUTSIDE || p->kind == USAGE_UNMAPPED)
-        return;
-    if (p->kind == USAGE_OUTSIDE)
-        *p = *line;
-    else if (line->kind == USAGE_UNMAPPED || !same)
-        *p = (struct usage_place){.kind = USAGE_UNMAPPED};
-    else if (!p->container_id.n)
-        p->container_id = line->container_id;
-}
-
-/* The place in the text of /proc/PID/cgroup. */
+/* The place in the text of /proc/PID/cgroup. Hierarchies of cgroup v1 can lack each other's
+ * cgroups. */
 static struct usage_place read_cgroup(const regex_t *re, struct span text,
                                       struct arena *a)
 {
+    const struct usage_place unmapped = {.kind = USAGE_UNMAPPED};
     struct usage_place p = {.kind = USAGE_OUTSIDE};
     if (!text.n || memchr(text.p, 0, text.n))
-        p.kind = USAGE_UNMAPPED;
+        return unmapped;
     while (text.n) { /* "<number>:<controllers>:<path>" */
         struct span path = span_cut(&text, '\n'), number = span_cut(&path, ':');
-        struct usage_place line = {.kind = USAGE_UNMAPPED};
+        struct usage_place line = unmapped;
         int64_t hierarchy;
         span_cut(&path, ':');
         if (path.p && span_i64(number, &hierarchy) && hierarchy >= 0)
             line = read_path(re, path, a);
-        join(&p, &line);
+        const bool same = span_eq(p.pod_uid, line.pod_uid) &&
+                          (!p.container_id.n || !line.container_id.n ||
+                           span_eq(p.container_id, line.container_id));
+        if (line.kind == USAGE_OUTSIDE)
+            continue;
+        if (p.kind == USAGE_OUTSIDE)
+            p = line;
+        else if (line.kind == USAGE_UNMAPPED || !same)
+            return unmapped;
+        else if (!p.container_id.n)
+            p.container_id = line.container_id;
     }
     return p;
 }
@@ -217,39 +213,32 @@ struct stat_line {
     char state;
 };
 
-/* "PID (comm) S PPID ...": the name may have any characters, also ')' and ' '. */
-static bool read_stat(struct span stat, struct stat_line *line)
-{
-    const char *first = memchr(stat.n ? stat.p : "", '(', stat.n);
-    const char *last = stat.n ? memrchr(stat.p, ')', stat.n) : NULL;
-    int64_t v = 0;
-    if (!first || !last || last < first)
-        return false;
-    snprintf(line->name, sizeof line->name, "%.*s", (int)(last - first - 1), first + 1);
-    struct span rest = {last + 1, stat.n - (size_t)(last + 1 - stat.p)};
-    if (!span_starts(rest, SPAN(" ")))
-        return false;
-    span_cut(&rest, ' ');
-    line->state = rest.n ? rest.p[0] : '\0';
-    for (int i = AFTER_COMM; i < STARTED && rest.p; i++)
-        span_cut(&rest, ' ');
-    if (!rest.p || !span_i64(span_cut(&rest, ' '), &v) || v < 0)
-        return false;
-    line->started = (uint64_t)v;
-    return true;
-}
-
-/* ERR_NOT_FOUND: the process has ended. */
+/* "PID (comm) S PPID ...": the name may have any characters, also ')' and ' '. ERR_NOT_FOUND: the
+ * process has ended. */
 static int read_line(const char *host_root, int64_t pid, struct stat_line *line,
                      struct err *err)
 {
     cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/stat", host_root, pid);
     cleanup_buf struct buf text = {0};
+    int64_t started = -1;
     if (file_read(path, STAT_MAX, &text, err))
         return -1;
-    return read_stat(buf_span(&text), line)
-               ? 0
-               : err_set(err, ERR_INVALID, "%s is malformed", path);
+    const char *first = memchr(text.n ? text.p : "", '(', text.n);
+    const char *last = text.n ? memrchr(text.p, ')', text.n) : NULL;
+    if (first && last && last > first && span_starts(span_of(last + 1), SPAN(" "))) {
+        struct span rest = span_of(last + 2);
+        snprintf(line->name, sizeof line->name, "%.*s", (int)(last - first - 1),
+                 first + 1);
+        line->state = *rest.p;
+        for (int i = AFTER_COMM; i < STARTED && rest.p; i++)
+            span_cut(&rest, ' ');
+        if (!rest.p || !span_i64(span_cut(&rest, ' '), &started))
+            started = -1;
+    }
+    if (started < 0)
+        return err_set(err, ERR_INVALID, "%s is malformed", path);
+    line->started = (uint64_t)started;
+    return 0;
 }
 
 /* cgroup v1 shows a main thread that has exited in no cgroup, while the other threads of
@@ -281,22 +270,6 @@ static struct usage_place read_threads(const char *host_root, const regex_t *re,
     return p;
 }
 
-/* The base name of the executable; empty: it cannot be read. That of a process with another
- * user or more capabilities needs CAP_SYS_PTRACE. In the arena. */
-static struct span read_executable(const char *host_root, int64_t pid, struct arena *a)
-{
-    char target[PATH_MAX];
-    cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/exe", host_root, pid);
-    ssize_t n = readlink(path, target, sizeof target);
-    struct span name = {target, n > 0 && n < (ssize_t)sizeof target ? (size_t)n : 0};
-    if (span_ends(name, deleted))
-        name.n -= deleted.n;
-    const char *slash = name.n ? memrchr(name.p, '/', name.n) : NULL;
-    if (slash)
-        name = (struct span){slash + 1, (size_t)(name.p + name.n - slash - 1)};
-    return arena_copy(a, name);
-}
-
 static void read_place(const char *host_root, const regex_t *re,
                        struct usage_place *place, struct arena *a)
 {
@@ -316,12 +289,23 @@ static void read_place(const char *host_root, const regex_t *re,
     struct usage_place p = read_cgroup(re, buf_span(&cgroup), a);
     if (p.kind != USAGE_CONTAINER && has_exited(&before))
         p = read_threads(host_root, re, place->pid.pid, a);
-    struct span executable = read_executable(host_root, place->pid.pid, a);
+    /* The base name of the executable. That of a process with another user or more capabilities
+     * needs CAP_SYS_PTRACE. */
+    char target[PATH_MAX];
+    cleanup_free char *exe =
+        xasprintf("%s/proc/%" PRId64 "/exe", host_root, place->pid.pid);
+    ssize_t n = readlink(exe, target, sizeof target);
+    struct span name = {target, n > 0 && n < (ssize_t)sizeof target ? (size_t)n : 0};
+    if (span_ends(name, deleted))
+        name.n -= deleted.n;
+    const char *slash = name.n ? memrchr(name.p, '/', name.n) : NULL;
+    if (slash)
+        name = (struct span){slash + 1, (size_t)(name.p + name.n - slash - 1)};
     if (read_line(host_root, place->pid.pid, &after, &err) ||
         after.started != before.started)
         return; /* seen again in the next sample, or not at all */
-    if (executable.n)
-        place->name = executable;
+    if (name.n)
+        place->name = arena_copy(a, name);
     if (p.kind == USAGE_OUTSIDE && has_exited(&after))
         return;
     place->kind = p.kind;

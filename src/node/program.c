@@ -44,17 +44,6 @@ static int64_t allocating_interval(const struct node_options *o)
     return o->sample_ms && !o->publishes ? o->sample_ms : SAMPLE_MS;
 }
 
-/* The stop saves nothing that is not saved: an allocation is on the disk before its answer. */
-static void end_process(struct node_program *p, const struct err *err)
-{
-    if (atomic_load(&p->ends))
-        return;
-    p->verdict = *err;
-    err_wrap(&p->verdict, "the container has lost the driver, and a new one finds it");
-    atomic_store(&p->ends, true);
-    kill(getpid(), SIGTERM);
-}
-
 /* An updateInterval above the allocator's concerns the Scv alone. */
 static void on_sample(void *ctx, struct gpu_sample *sample, const struct err *err,
                       int64_t took_ms)
@@ -69,8 +58,15 @@ static void on_sample(void *ctx, struct gpu_sample *sample, const struct err *er
                 err->msg);
         err = &gone;
     }
-    if (driver_loss_step(&p->loss, now, err ? err->code : ERR_NONE))
-        end_process(p, err);
+    /* The stop saves nothing that is not saved: an allocation is on the disk before its answer. */
+    if (driver_loss_step(&p->loss, now, err ? err->code : ERR_NONE) &&
+        !atomic_load(&p->ends)) {
+        p->verdict = *err;
+        err_wrap(&p->verdict,
+                 "the container has lost the driver, and a new one finds it");
+        atomic_store(&p->ends, true);
+        kill(getpid(), SIGTERM);
+    }
     if (p->allocating)
         allocating_sample(p->allocating, sample, err, took_ms);
     if (!p->publishing)
@@ -125,26 +121,6 @@ static void on_metrics(void *ctx, struct buf *out)
     kube_client_metrics(p->client, out);
 }
 
-static int start_servers(struct node_program *p, struct err *err)
-{
-    const struct node_options *o = p->options;
-    const struct status_server_fns fns = {on_checks, on_metrics, p};
-    const struct {
-        const char *option;
-        int64_t port; /* -1: none */
-    } ports[] = {{"--port", o->port},
-                 {"--publish-port", o->publishes ? o->publish_port : -1}};
-    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
-        if (ports[i].port < 0)
-            continue;
-        p->servers[i] =
-            status_server_start(o->entry.listen, (unsigned)ports[i].port, &fns, err);
-        if (!p->servers[i])
-            return err_wrap(err, "%s", ports[i].option);
-    }
-    return 0;
-}
-
 /* Start and stop */
 
 struct node_program *node_program_start(const struct node_options *options,
@@ -164,7 +140,20 @@ struct node_program *node_program_start(const struct node_options *options,
                                             allocating_interval(options), err)) != NULL;
     if (good && options->publishes)
         p->publishing = publishing_new(options, p->client, p->allocating);
-    if (!good || start_servers(p, err)) {
+    const struct status_server_fns fns = {on_checks, on_metrics, p};
+    const struct {
+        const char *option;
+        int64_t port; /* -1: none */
+    } ports[] = {{"--port", options->port},
+                 {"--publish-port", options->publishes ? options->publish_port : -1}};
+    for (size_t i = 0; i < ARRAY_LEN(ports) && good; i++) {
+        if (ports[i].port < 0)
+            continue;
+        p->servers[i] = status_server_start(options->entry.listen,
+                                            (unsigned)ports[i].port, &fns, err);
+        good = p->servers[i] || !err_wrap(err, "%s", ports[i].option);
+    }
+    if (!good) {
         node_program_stop(p);
         return NULL;
     }
@@ -191,15 +180,13 @@ bool node_program_stop(struct node_program *p)
     const int64_t until_ms = clock_mono_ms() + wait_ms;
     for (size_t i = 0; i < ARRAY_LEN(p->servers); i++)
         status_server_stop(p->servers[i]);
-    if (p->allocating)
-        allocating_stop_serving(p->allocating);
+    const bool stopped = allocating_stop(p->allocating, until_ms);
     if (!card_sampler_stop(p->sampler)) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     /* The next process sends lost calls again. */
-    if (!publishing_stop(p->publishing, until_ms) ||
-        !allocating_stop(p->allocating, until_ms)) {
+    if (!publishing_stop(p->publishing, until_ms) || !stopped) {
         log_warn("main", "a call does not return; exiting without waiting for it",
                  LOG_I("waited_ms", wait_ms));
         return false;
@@ -228,8 +215,7 @@ int node_program_once(const struct node_options *options, struct buf *out,
     if (rc)
         return rc;
     gethostname(host, sizeof host - 1);
-    struct card_inventory *inv = card_inventory_new(
-        &(struct card_inventory_settings){options->keep_lost_ms, options->health});
+    struct card_inventory *inv = card_inventory_new(&options->publisher.cards);
     struct scv scv = {
         .meta.name = span_of(options->node_name ? options->node_name : host),
         .update_interval_ms = options->publisher.interval_ms,

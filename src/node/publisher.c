@@ -369,15 +369,6 @@ static bool node_seen_since(const struct publisher *p, int64_t since_ms)
     return p->node_uid.n && p->node_seen_ms >= since_ms;
 }
 
-static void get_node_if_needed(struct publisher *p)
-{
-    const struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
-    bool needed = !node_seen_since(p, p->observed.missing_ms) ||
-                  !node_seen_since(p, p->lease_missing_ms);
-    if (needed && !lane->busy && lane->due_ms <= p->now.mono_ms)
-        start_call(p, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
-}
-
 static void observe_node(struct publisher *p)
 {
     struct span uid = p->in->object ? p->in->object->meta.uid : (struct span){0};
@@ -534,20 +525,6 @@ static void write_scv(struct publisher *p)
     start_call(p, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
 }
 
-/* An older CRD has no such field. */
-static void check_dialect(struct publisher *p, const struct scv *answer)
-{
-    const char *before = p->not_stored;
-    p->not_stored = p->written.dialect && !answer->dialect.n
-                        ? "the API server does not store status.dialect: update the CRD "
-                          "of Scvs"
-                        : NULL;
-    if (p->not_stored && !before)
-        log_line(p, "scv", ERR_INVALID, "%s", p->not_stored);
-    if (p->not_stored != before)
-        render_scv(p);
-}
-
 static void observe_write(struct publisher *p)
 {
     struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
@@ -562,8 +539,16 @@ static void observe_write(struct publisher *p)
         if (created)
             log_line(p, "scv", ERR_NONE, "created Scv %s", p->settings.node);
         p->written.hash = o ? hash_of(o) : 0;
-        if (o)
-            check_dialect(p, &o->scv);
+        const char *before = p->not_stored;
+        if (o) /* an older CRD has no such field */
+            p->not_stored = p->written.dialect && !o->scv.dialect.n
+                                ? "the API server does not store status.dialect: update "
+                                  "the CRD of Scvs"
+                                : NULL;
+        if (p->not_stored && !before)
+            log_line(p, "scv", ERR_INVALID, "%s", p->not_stored);
+        if (p->not_stored != before)
+            render_scv(p);
         if (o &&
             !object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
             observe_scv(p, o);
@@ -602,10 +587,14 @@ static void tick_scv(struct publisher *p)
 
 /* -- the heartbeat -- */
 
-/* Whether everything that the heartbeat vouches for works. */
-static bool may_vouch(struct publisher *p)
+static void send_lease_if_due(struct publisher *p)
 {
+    const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
+    bool create = p->lease_missing_ms >= 0;
     struct err err = {0};
+    if (lane->busy || lane->due_ms > p->now.mono_ms)
+        return;
+    /* Does everything that the heartbeat vouches for work? */
     bool vouch = publisher_check_driver(p, p->now, &err) == 0;
     for (int check = PUBLISHER_CHECK_WATCH; check <= PUBLISHER_CHECK_SCV && vouch;
          check++)
@@ -614,15 +603,7 @@ static bool may_vouch(struct publisher *p)
         log_line(p, "lease", err.code, "heartbeat %s%s",
                  vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
     p->withheld = !vouch;
-    return vouch && p->published;
-}
-
-static void send_lease_if_due(struct publisher *p)
-{
-    const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
-    bool create = p->lease_missing_ms >= 0;
-    if (lane->busy || lane->due_ms > p->now.mono_ms || !may_vouch(p) ||
-        (create && !node_seen_since(p, p->lease_missing_ms)))
+    if (!vouch || !p->published || (create && !node_seen_since(p, p->lease_missing_ms)))
         return;
     cleanup_buf struct buf body = {0}, time = {0};
     clock_format_us(&time, p->now.wall_ns / 1000);
@@ -750,7 +731,11 @@ void publisher_step(struct publisher *p, struct step_time now,
     expire_samples_and_pods(p);
     tick_scv(p);
     send_lease_if_due(p);
-    get_node_if_needed(p);
+    const struct lane *node = &p->lanes[PUBLISHER_LANE_NODE];
+    if ((!node_seen_since(p, p->observed.missing_ms) ||
+         !node_seen_since(p, p->lease_missing_ms)) &&
+        !node->busy && node->due_ms <= now.mono_ms)
+        start_call(p, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
 }
 
 /* A call that was due in the last step and was not made waits for another input. */
@@ -812,21 +797,6 @@ int publisher_check_driver(const struct publisher *p, struct step_time now,
                    (long long)(ms / 1000));
 }
 
-static int check_cards(const struct publisher *p, struct step_time now, struct err *err)
-{
-    const struct step_failure *f = &p->sample_failure;
-    if (publisher_check_driver(p, now, err))
-        return -1;
-    if (!p->has_sample)
-        return err_set(err, ERR_UNAVAILABLE, "no card was sampled yet%s%s",
-                       f->failures ? ": " : "", f->err.msg);
-    if (!f->failures ||
-        card_health_tolerates(&p->settings.cards.health, f->since_ms, now.mono_ms))
-        return 0;
-    return err_set(err, f->err.code, "no sample for %llds: %s",
-                   (long long)(now.mono_ms - f->since_ms) / 1000, f->err.msg);
-}
-
 int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, bool *required, struct err *err)
 {
@@ -866,8 +836,19 @@ int publisher_check(const struct publisher *p, struct step_time now,
                                                publisher_check_driver(p, now, NULL) != 0);
         *required = first || !of_driver;
     }
-    if (check == PUBLISHER_CHECK_CARDS)
-        return check_cards(p, now, err);
+    if (check == PUBLISHER_CHECK_CARDS) {
+        const struct step_failure *f = &p->sample_failure;
+        if (publisher_check_driver(p, now, err))
+            return -1;
+        if (!p->has_sample)
+            return err_set(err, ERR_UNAVAILABLE, "no card was sampled yet%s%s",
+                           f->failures ? ": " : "", f->err.msg);
+        if (!f->failures ||
+            card_health_tolerates(&set->cards.health, f->since_ms, now.mono_ms))
+            return 0;
+        return err_set(err, f->err.code, "no sample for %llds: %s",
+                       (long long)(now.mono_ms - f->since_ms) / 1000, f->err.msg);
+    }
     if (ms > rows[check].limit_ms)
         return err_set(err, ERR_TIMEOUT, "%s for %llds%s%s", rows[check].what,
                        (long long)(ms / 1000), *rows[check].why ? ": " : "",

@@ -49,31 +49,6 @@ struct publishing {
 
 static void perform(void *ctx, void *job);
 
-/* A copy that owns its body. Calls have no other strings. */
-static struct publisher_output *copy_of(const struct publisher_output *o)
-{
-    size_t n = o->body ? strlen(o->body) + 1 : 0;
-    struct publisher_output *copy = xmalloc(sizeof *copy + n);
-    *copy = *o;
-    if (n)
-        copy->body = memcpy(copy + 1, o->body, n);
-    return copy;
-}
-
-/* The lane gets another worker, unless it has a former one that still hangs. */
-static void replace_worker(struct publishing *p, enum publisher_lane i)
-{
-    if (!worker_stop_until(p->abandoned[i], 0))
-        return;
-    worker_free(p->abandoned[i]);
-    p->abandoned[i] = p->lanes[i];
-    if (worker_stop_until(p->lanes[i], 0)) {
-        worker_free(p->lanes[i]);
-        p->abandoned[i] = NULL;
-    }
-    p->lanes[i] = worker_start(publisher_lane_names[i], perform, p);
-}
-
 static void take_input(struct publishing *p, struct publisher_input in)
 {
     struct step_outputs outputs = {0};
@@ -86,12 +61,27 @@ static void take_input(struct publishing *p, struct publisher_input in)
     /* With the lock, so that the calls of a lane are in the order of the steps. */
     step_write_logs(&outputs);
     STEP_EACH(struct publisher_output, o, &outputs)
-    if (o->type == PUBLISHER_RELIST)
-        informer_relist(p->scv);
-    else if (o->type == PUBLISHER_ABANDON)
-        replace_worker(p, o->lane);
-    else
-        worker_add(p->lanes[o->lane], copy_of(o));
+    {
+        const size_t n = o->body ? strlen(o->body) + 1 : 0;
+        if (o->type == PUBLISHER_RELIST) {
+            informer_relist(p->scv);
+        } else if (o->type == PUBLISHER_ABANDON) {
+            /* The lane gets another worker, unless it has a former one that still hangs. */
+            struct worker **lane = &p->lanes[o->lane], **former = &p->abandoned[o->lane];
+            if (!worker_stop_until(*former, 0))
+                continue;
+            worker_free(*former);
+            *former = *lane;
+            if (worker_stop_until(*lane, 0))
+                worker_free(steal(former));
+            *lane = worker_start(publisher_lane_names[o->lane], perform, p);
+        } else { /* a copy that owns its body; calls have no other strings */
+            struct publisher_output *job = xmalloc(sizeof *job + n);
+            *job = *o;
+            job->body = n ? memcpy(job + 1, o->body, n) : NULL;
+            worker_add(p->lanes[o->lane], job);
+        }
+    }
     pthread_mutex_unlock(&p->lock);
     step_outputs_fini(&outputs);
     if (sooner)
@@ -148,7 +138,7 @@ static void measure(void *ctx, void *job)
     struct publishing *p = ctx;
     cleanup_gpu_sample struct gpu_sample taken = {0};
     struct usage usage = {0};
-    cleanup_buf struct buf no_isolation = {0}, dialect = {0};
+    cleanup_arena struct arena a = {0};
     struct err err, unknown = {0};
     (void)job;
     pthread_mutex_lock(&p->sample_lock);
@@ -160,27 +150,21 @@ static void measure(void *ctx, void *job)
     pthread_mutex_unlock(&p->sample_lock);
     const struct gpu_sample *sample = failed ? NULL : &taken;
     ++*(failed ? &p->metrics.failed_samples : &p->metrics.samples);
-    const uint8_t isolation =
-        p->allocating ? allocating_isolation(p->allocating, &no_isolation) : 0;
-    bool dialect_waits = false;
-    const bool dialect_known =
-        !p->allocating || allocating_dialect(p->allocating, &dialect, &dialect_waits);
-    usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, isolation, &usage,
-                        &unknown);
+    /* Without allocating, the Scv has no dialect. */
+    struct publisher_input sampled = {.type = PUBLISHER_SAMPLED,
+                                      .sample = sample,
+                                      .dialect = SPAN(""),
+                                      .err = failed ? &err : NULL};
+    if (p->allocating)
+        allocating_describe(p->allocating, &a, &sampled);
+    usage_meter_measure(p->usage_meter, clock_mono_ms(), sample, sampled.isolation,
+                        &usage, &unknown);
     overuse_actor_take(p->overuse_actor, &usage);
     /* The use goes before the sample, so that a write which the sample causes has it. */
     take_input(p, (struct publisher_input){
                       .type = PUBLISHER_USAGE, .usage = &usage, .err = &unknown});
     usage_fini(&usage);
-    take_input(p, (struct publisher_input){.type = PUBLISHER_SAMPLED,
-                                           .sample = sample,
-                                           .isolation = isolation,
-                                           .no_isolation = buf_span(&no_isolation),
-                                           .dialect = dialect_known
-                                                          ? span_of(dialect.p ?: "")
-                                                          : (struct span){0},
-                                           .unserved = dialect_waits,
-                                           .err = failed ? &err : NULL});
+    take_input(p, sampled);
 }
 
 void publishing_sample(struct publishing *p, struct gpu_sample *sample,
@@ -226,28 +210,6 @@ static void on_pods(void *ctx, struct podresources *pods, const struct err *err)
 
 /* -- probes and metrics -- */
 
-/* Of the thread of the pods' watch, and whether the watch works. */
-static void add_pods_check(struct publishing *p, enum status_probe probe,
-                           struct status_report *report)
-{
-    const struct informer_status watch = informer_status(p->pods);
-    const struct step_failure *f = &watch.failure;
-    const int64_t now = clock_mono_ms();
-    struct err err = {0};
-    bool fails = f->failures && now - f->since_ms >= p->options->late_ms;
-    if (now - watch.alive_ms >= PUBLISHER_HANGS_MS)
-        status_report_add(
-            report, "threads",
-            err_set(&err, ERR_TIMEOUT, "the thread of the pods' watch hangs"), &err,
-            true);
-    if (probe == STATUS_LIVEZ)
-        return;
-    if (fails)
-        err_set(&err, f->err.code, "promises of init containers are unknown: %s",
-                f->err.msg);
-    status_report_add(report, "init-containers", fails, &err, false);
-}
-
 void publishing_checks(struct publishing *p, enum status_probe probe,
                        struct status_report *report)
 {
@@ -264,8 +226,23 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
         status_report_add(report, publisher_check_name(check), rc, &err, required);
     }
     pthread_mutex_unlock(&p->lock);
-    if (p->pods)
-        add_pods_check(p, probe, report);
+    if (!p->pods)
+        return;
+    const struct informer_status watch = informer_status(p->pods);
+    const struct step_failure *f = &watch.failure;
+    const int64_t now = clock_mono_ms();
+    const bool fails = f->failures && now - f->since_ms >= p->options->publisher.late_ms;
+    if (now - watch.alive_ms >= PUBLISHER_HANGS_MS)
+        status_report_add(
+            report, "threads",
+            err_set(&err, ERR_TIMEOUT, "the thread of the pods' watch hangs"), &err,
+            true);
+    if (probe == STATUS_LIVEZ)
+        return;
+    if (fails)
+        err_set(&err, f->err.code, "promises of init containers are unknown: %s",
+                f->err.msg);
+    status_report_add(report, "init-containers", fails, &err, false);
 }
 
 void publishing_metrics(struct publishing *p, struct buf *out)
@@ -328,13 +305,9 @@ struct publishing *publishing_new(const struct node_options *options,
     p->ticker = worker_start("ticker", tick, p);
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
         *options->driver.host_root ? options->driver.host_root : "/", options->limit_dir,
-        options->unit_mib, pods_limit_ms,
+        options->alloc.cards.unit_mib, pods_limit_ms,
         allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
-    publisher.late_ms = options->late_ms;
-    publisher.sampler_limit_ms = options->sampler_limit_ms;
-    publisher.cards =
-        (struct card_inventory_settings){options->keep_lost_ms, options->health};
     publisher.with_pods = polls_pods(options);
     publisher.pods_limit_ms = pods_limit_ms;
     publisher.seed = rng_entropy();
@@ -358,7 +331,7 @@ struct publishing *publishing_new(const struct node_options *options,
         .ctx = p});
     p->pods_settings =
         (struct pods_settings){.node = options->node_name,
-                               .unit_mib = options->unit_mib,
+                               .unit_mib = options->alloc.cards.unit_mib,
                                .denied = "; promises of init containers stay unknown "
                                          "(manifests/scv-agent.yaml.example)",
                                .input = usage_meter_pod,

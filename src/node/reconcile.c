@@ -288,7 +288,7 @@ static bool lists_ended(const struct alloc_state *s)
 void reconcile_tick(struct reconcile *r, struct alloc_state *s, uint64_t serial)
 {
     int64_t now_ms = s->now.mono_ms, interval = s->settings.reconcile_interval_ms;
-    const bool survey = s->settings.slots && (!s->surveyed || lists_ended(s));
+    const bool survey = s->cards.settings.slots && (!s->surveyed || lists_ended(s));
     const bool all = survey || s->no_get;
     /* Before the first card is known, no id is one of this node. */
     if ((!interval && !s->podresources.failures && !survey) || !s->listed ||

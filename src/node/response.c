@@ -128,32 +128,33 @@ static const char *list(const struct work *w, enum listed what, const char *pref
     return arena_copy(w->a, buf_span(&b)).p;
 }
 
-static int check_cdi(const struct work *w, struct err *err)
+static void add_files(struct response *r, const struct driver_file *files, size_t n)
+{
+    struct dp_spec *specs = (struct dp_spec *)r->dp.specs;
+    for (size_t i = 0; i < n; i++)
+        specs[r->dp.n_specs++] = (struct dp_spec){span_of(files[i].container),
+                                                  span_of(files[i].host), SPAN("rw")};
+}
+
+/* The names of the cards. Without CDI, also their device nodes, and then those that all cards need. */
+static int give_cards(const struct work *w, struct err *err)
 {
     const struct driver_view *view = w->settings->view;
     struct driver_file nodes[DRIVER_CARD_FILES];
-    if (!is_cdi(w->settings))
-        return 0;
-    if (!view || !view->cdi_kind)
+    struct response *r = w->r;
+    struct dp_entry *annotation;
+    struct span *names;
+    const bool cdi = is_cdi(w->settings);
+    if (cdi && (!view || !view->cdi_kind))
         return err_set(err, ERR_UNAVAILABLE, "no CDI specification names the cards: %s",
                        view ? view->reason : "no sample of the cards yet");
-    for (size_t i = 0; i < w->n && view->is_ours; i++)
+    for (size_t i = 0; i < w->n && cdi && view->is_ours; i++)
         if (!driver_card_files(&view->files, &w->cards[i]->place, w->a, nodes))
             return err_set(err, ERR_UNAVAILABLE,
                            "the card %s has no device node on the host, so that no CDI "
                            "specification names it",
                            w->cards[i]->uuid);
-    return 0;
-}
-
-static void add_visible(const struct work *w)
-{
-    struct response *r = w->r;
-    struct dp_entry *annotation;
-    struct span *names;
-    const char *cdi = is_cdi(w->settings)
-                          ? arena_printf(w->a, "%s=", w->settings->view->cdi_kind)
-                          : NULL;
+    const char *prefix = cdi ? arena_printf(w->a, "%s=", view->cdi_kind) : "";
     switch (w->settings->strategy) {
     case DRIVER_AUTO: /* not decided yet */
     case DRIVER_ENVVAR:
@@ -172,61 +173,34 @@ static void add_visible(const struct work *w)
         *annotation = (struct dp_entry){
             span_of(arena_printf(w->a, "cdi.k8s.io/gpushare_%s",
                                  strchr(ids_resource_name(w->al->resource), '/') + 1)),
-            span_of(list(w, NAMES, cdi))};
+            span_of(list(w, NAMES, prefix))};
         r->dp.annotations = annotation;
         r->dp.n_annotations = 1;
         break;
     case DRIVER_CDI_CRI:
         names = arena_zalloc(w->a, (w->n + 1) * sizeof *names);
         for (size_t i = 0; i < w->n; i++)
-            names[i] = span_of(arena_printf(w->a, "%s%s", cdi, name_of(w, i)));
+            names[i] = span_of(arena_printf(w->a, "%s%s", prefix, name_of(w, i)));
         r->dp.cdi = names;
         r->dp.n_cdi = w->n;
         break;
     }
-}
-
-static void add_files(struct response *r, const struct driver_file *files, size_t n)
-{
-    struct dp_spec *specs = (struct dp_spec *)r->dp.specs;
-    for (size_t i = 0; i < n; i++)
-        specs[r->dp.n_specs++] = (struct dp_spec){span_of(files[i].container),
-                                                  span_of(files[i].host), SPAN("rw")};
-}
-
-/* Those of the cards, and then those that all cards need. */
-static void add_nodes(const struct work *w)
-{
-    const struct driver_view *view = w->settings->view;
-    struct driver_file of_card[DRIVER_CARD_FILES];
-    struct response *r = w->r;
-    if (!view || is_cdi(w->settings))
-        return;
+    if (!view || cdi)
+        return 0;
     size_t most = w->n * DRIVER_CARD_FILES + view->files.n_nodes + 1;
     r->dp.specs = arena_zalloc(w->a, most * sizeof *r->dp.specs);
     for (size_t i = 0; i < w->n; i++)
-        add_files(r, of_card,
-                  driver_card_files(&view->files, &w->cards[i]->place, w->a, of_card));
+        add_files(r, nodes,
+                  driver_card_files(&view->files, &w->cards[i]->place, w->a, nodes));
     if (r->dp.n_specs)
         add_files(r, view->files.nodes, view->files.n_nodes);
+    return 0;
 }
 
 static int64_t units_on(const struct work *w, size_t i)
 {
     return w->al->resource == IDS_COUNT ? w->cards[i]->units
                                         : allocation_mib(w->al, &w->al->cards[i], 1);
-}
-
-/* The units of the whole pod. */
-static int64_t pod_units(const struct work *w)
-{
-    const struct pod_allocation *pod = w->pod;
-    int64_t sum = pod->request.units;
-    for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
-        const struct plugin_card *card = pod_allocation_card(w->node, &pod->cards[i]);
-        sum += card ? card_units(w, card) : 0;
-    }
-    return sum;
 }
 
 /* MPS: the memory limit is per card, in the container's numbering. The thread percentage is
@@ -376,16 +350,6 @@ static int64_t mib_on_each(const struct work *w)
     return mib;
 }
 
-/* Why the driver's limit cannot be said for this container; NULL: it can. */
-static const char *check_driver_limit(const struct work *w)
-{
-    if (!limit_cdi_is_name(w->pod->uid, w->al->container))
-        return RESPONSE_STATIC_POD;
-    return mib_on_each(w) ? NULL
-                          : "the driver's limit is the same on each card of a container, "
-                            "and its promise is not";
-}
-
 static void add_driver_limit(const struct work *w)
 {
     struct response *r = w->r;
@@ -405,28 +369,6 @@ static void add_driver_limit(const struct work *w)
     }
 }
 
-/* MiB of the card that the pod's containers hold at most at a time, which is what the
- * ledger promises: app containers and sidecars together, or a plain init
- * container and the sidecars before it. The containers are in the order of admission. */
-static int64_t most_mib(const struct work *w, const struct plugin_card *card)
-{
-    int64_t sum = 0, most = 0; /* init containers come before app containers */
-    ARRAY_EACH_ITEM(const struct pod_allocation_container, c, w->pod->containers,
-                    w->pod->n_containers)
-    {
-        for (size_t k = 0; k < c->n_shares && c->resource != IDS_COUNT; k++) {
-            int64_t mib = pod_allocation_mib(c, &c->shares[k], w->settings->unit_mib);
-            if (pod_allocation_card(w->node, &c->shares[k]) != card)
-                continue;
-            if (c->role != CONTAINER_INIT)
-                sum += mib;
-            else if (sum + mib > most)
-                most = sum + mib;
-        }
-    }
-    return sum > most ? sum : most;
-}
-
 /* Adds the library and the pod's limits: for each card the memory of its containers as
  * Kubernetes adds them up, because they share the files. */
 static void add_limit(const struct work *w)
@@ -443,7 +385,16 @@ static void add_limit(const struct work *w)
     plan->uid = arena_copy(a, w->pod->uid).p;
     ARRAY_EACH_ITEM(const struct plugin_card, card, w->node->items, w->node->n)
     {
-        int64_t mib = most_mib(w, card);
+        /* At most at a time, as the ledger promises. Containers are in the order of admission. */
+        struct container_sum sum = {0};
+        ARRAY_EACH_ITEM(const struct pod_allocation_container, c, w->pod->containers,
+                        w->pod->n_containers)
+        for (size_t k = 0; k < c->n_shares && c->resource != IDS_COUNT; k++)
+            if (pod_allocation_card(w->node, &c->shares[k]) == card)
+                container_sum_add(
+                    &sum, c->role,
+                    pod_allocation_mib(c, &c->shares[k], w->settings->unit_mib));
+        int64_t mib = sum.running > sum.peak ? sum.running : sum.peak;
         if (mib <= 0)
             continue;
         if (plan->n == LIMIT_DIR_CARDS) {
@@ -495,21 +446,23 @@ struct response *response_of(const struct response_settings *settings,
                              struct err *err)
 {
     struct work w = {settings, cards, pod, c, al, .a = a, .r = empty(a)};
-    int64_t mine = 0;
+    int64_t mine = 0, of_pod = pod->request.units;
     if (find_cards(&w, err))
         return NULL;
     for (size_t i = 0; i < w.n; i++)
         mine += units_on(&w, i);
-    if (check_cdi(&w, err))
-        return NULL;
+    for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
+        const struct plugin_card *card = pod_allocation_card(cards, &pod->cards[i]);
+        of_pod += card ? card_units(&w, card) : 0;
+    }
     find_ring(&w);
-    add_visible(&w);
-    add_nodes(&w);
+    if (give_cards(&w, err))
+        return NULL;
     /* It has the device nodes of all cards, so that CUDA would see them all. */
     if (c->privileged)
         add_env(w.r, "CUDA_VISIBLE_DEVICES", list(&w, UUIDS, ""));
     add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
-    add_number(w.r, a, KEY_MEM_POD, pod_units(&w));
+    add_number(w.r, a, KEY_MEM_POD, of_pod);
     add_number(w.r, a, KEY_MEM_CONTAINER, mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
     int32_t numa = w.n ? w.cards[0]->near.numa_node : -1;
@@ -528,9 +481,13 @@ struct response *response_of(const struct response_settings *settings,
     const bool none = span_eq(pod->isolation, SPAN("none")) && settings->less_isolation;
     w.r->limit_needed = span_eq(pod->isolation, SPAN("driver")) ||
                         (settings->isolation == ISOLATION_DRIVER && !none);
-    const char *no_driver = isolation & SCV_ISOLATION_DRIVER ? check_driver_limit(&w)
-                            : w.r->limit_needed ? response_no_driver(settings)
-                                                : NULL;
+    const char *no_driver =
+        !(isolation & SCV_ISOLATION_DRIVER)
+            ? (w.r->limit_needed ? response_no_driver(settings) : NULL)
+        : !limit_cdi_is_name(pod->uid, al->container) ? RESPONSE_STATIC_POD
+        : !mib_on_each(&w) ? "the driver's limit is the same on each card of a "
+                             "container, and its promise is not"
+                           : NULL;
     if (no_driver && w.r->limit_needed) {
         err_set(err, ERR_FORBIDDEN,
                 "container %.*s may not start without the driver's limit of memory: %s",
@@ -588,18 +545,6 @@ static void add_device(struct dp_devices *list, struct span id, bool healthy)
         .id = id, .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy")};
 }
 
-/* Two pods of one name can have been shown with the same ids. */
-static void add_others(struct dp_devices *list, const struct allocation *al)
-{
-    for (size_t i = 0; i < al->n_others; i++) {
-        size_t k = list->n;
-        while (k > 0 && !span_eq(list->items[k - 1].id, al->others[i]))
-            k--;
-        if (k == 0)
-            add_device(list, al->others[i], true);
-    }
-}
-
 int response_list(const struct cards *cards, const struct allocation_set *allocations,
                   enum ids_resource r, struct buf *out, struct err *err)
 {
@@ -610,9 +555,8 @@ int response_list(const struct cards *cards, const struct allocation_set *alloca
     for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
         n += r == IDS_MEM ? (size_t)cards->items[i].most_units : each;
     const size_t ours = n;
-    for (size_t i = 0; i < allocations->n; i++)
-        if (allocations->items[i]->resource == r)
-            n += allocations->items[i]->n_others;
+    ALLOCATION_EACH(al, allocations)
+    n += al->resource == r ? al->n_others : 0;
     struct dp_devices list = {.items = arena_zalloc(&a, (n + 1) * sizeof *list.items)};
     /* Ids of compute name no card and stay healthy with an unhealthy one: an id that is
      * unhealthy while a container of another card has it makes the kubelet reject the
@@ -629,8 +573,14 @@ int response_list(const struct cards *cards, const struct allocation_set *alloca
                        c->health.healthy && (r != IDS_MEM || u < c->units));
         }
     }
-    for (size_t i = 0; i < allocations->n && list.n < n; i++)
-        if (allocations->items[i]->resource == r)
-            add_others(&list, allocations->items[i]);
+    /* Two pods of one name can have been shown with the same ids. */
+    ALLOCATION_EACH(al, allocations)
+    for (size_t i = 0; i < al->n_others && al->resource == r; i++) {
+        size_t k = list.n;
+        while (k > 0 && !span_eq(list.items[k - 1].id, al->others[i]))
+            k--;
+        if (k == 0)
+            add_device(&list, al->others[i], true);
+    }
     return proto_encode(&dp_devices_type, &list, DP_MESSAGE_MAX, out, err);
 }

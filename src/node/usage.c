@@ -107,28 +107,6 @@ static void begin_promise(const struct builder *b, struct usage_container *c)
         c->promise_unclear = false; /* an ephemeral container, or one without devices */
 }
 
-/* Its name; {0}: not known. */
-static struct usage_name name_at(const struct usage_input *in,
-                                 const struct usage_place *place)
-{
-    struct usage_name best = {0};
-    bool listed = false;
-    for (size_t i = 0; i < in->n_names && place->container_id.n; i++) {
-        const struct usage_name *n = &in->names[i];
-        if (!n->pod_uid.n && span_eq(n->container_id, place->container_id))
-            return *n;
-        if (!n->pod_uid.n || !span_eq(n->pod_uid, place->pod_uid) ||
-            !span_starts(place->container_id, n->container_id))
-            continue;
-        bool is = is_listed(in, n->ns, n->pod, n->container);
-        if (!best.ns.n || is > listed ||
-            (is == listed && span_cmp(n->container, best.container) < 0))
-            best = *n;
-        listed |= is;
-    }
-    return best;
-}
-
 /* The container in that place, found or added. */
 static struct usage_container *container_at(struct builder *b, size_t card,
                                             const struct usage_place *place)
@@ -142,7 +120,22 @@ static struct usage_container *container_at(struct builder *b, size_t card,
             return &b->containers[i];
     c.pod_uid = arena_copy(a, place->pod_uid);
     c.container_id = arena_copy(a, place->container_id);
-    const struct usage_name name = name_at(&b->in, place);
+    struct usage_name name = {0}; /* {0}: not known */
+    bool whole = false, listed = false;
+    ARRAY_EACH_ITEM(const struct usage_name, n, b->in.names, b->in.n_names)
+    {
+        if (whole || !place->container_id.n)
+            break;
+        whole = !n->pod_uid.n && span_eq(n->container_id, place->container_id);
+        if (!whole && (!n->pod_uid.n || !span_eq(n->pod_uid, place->pod_uid) ||
+                       !span_starts(place->container_id, n->container_id)))
+            continue;
+        const bool is = is_listed(&b->in, n->ns, n->pod, n->container);
+        if (whole || !name.ns.n || is > listed ||
+            (is == listed && span_cmp(n->container, name.container) < 0))
+            name = *n;
+        listed |= is;
+    }
     c.ns = arena_copy(a, name.ns);
     c.pod = arena_copy(a, name.pod);
     c.name = arena_copy(a, name.container);
@@ -151,26 +144,35 @@ static struct usage_container *container_at(struct builder *b, size_t card,
     return add_container(b, &c);
 }
 
-/* The process has a slot of the card, or uses it without the limit that its pod has. */
-static void add_limit(struct usage_container *c, const struct usage_place *place,
-                      int64_t bytes, struct span uuid)
+/* Until all processes are added, `used_mib` and its parts are bytes. */
+static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
 {
-    ARRAY_EACH_ITEM(const struct usage_slot, slot, place->slots, place->n_slots)
-    {
-        if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, uuid)))
-            continue;
-        int64_t rest = bytes - (slot->used - slot->context);
-        c->context_mib += rest > 0 ? rest : 0;
-        c->n_slots++;
+    const struct usage_place *const places = b->in.places;
+    const int64_t bytes = process->bytes;
+    size_t at = ARRAY_LOWER_BOUND(p, places, b->in.n_places, p->pid.pid < process->pid);
+    const struct usage_place *place =
+        at < b->in.n_places && places[at].pid.pid == process->pid ? &places[at] : NULL;
+    enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
+    if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
+        kind = USAGE_UNMAPPED;
+    if (kind == USAGE_ENDED)
+        return;
+    b->cards[card].complete &= bytes >= 0 && kind != USAGE_UNMAPPED;
+    if (kind != USAGE_CONTAINER) {
+        struct usage_process *p = &b->outside[b->u->n_outside++];
+        *p = (struct usage_process){
+            .card = card,
+            .pid = {process->pid, place ? place->pid.started : 0},
+            .unmapped = kind == USAGE_UNMAPPED,
+            .used_mib = mib_of(bytes),
+            .sm_percent = process->sm_percent,
+        };
+        /* The process can choose its name. */
+        struct span name = place ? place->name : (struct span){0};
+        for (size_t i = 0; i < name.n && i < USAGE_NAME - 1; i++)
+            p->name[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
         return;
     }
-    c->unlimited_mib += bytes;
-}
-
-/* Until all processes are added, `used_mib` and its parts are bytes. */
-static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
-                    const struct usage_place *place)
-{
     struct usage_container *c = container_at(b, card, place);
     struct usage_pid *pids = (struct usage_pid *)c->pids;
     if ((c->n_pids & (c->n_pids - 1)) == 0) { /* full */
@@ -180,52 +182,22 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     }
     pids[c->n_pids++] = place->pid;
     c->pids = pids;
-    c->used_mib = add(c->used_mib, process->bytes);
-    c->has_library |= place->slots != NULL;
-    if (process->bytes > 0 && place->slots)
-        add_limit(c, place, process->bytes, b->cards[card].uuid);
+    c->used_mib = add(c->used_mib, bytes);
     c->sm_percent = add(c->sm_percent, process->sm_percent);
-}
-
-/* `place` NULL: not known. The process can choose its name. */
-static void add_outside(struct builder *b, size_t card, const struct gpu_process *process,
-                        const struct usage_place *place, bool unmapped)
-{
-    struct usage_process *p = &b->outside[b->u->n_outside++];
-    struct span name = place ? place->name : (struct span){0};
-    *p = (struct usage_process){
-        .card = card,
-        .pid = {process->pid, place ? place->pid.started : 0},
-        .unmapped = unmapped,
-        .used_mib = mib_of(process->bytes),
-        .sm_percent = process->sm_percent,
-    };
-    for (size_t i = 0; i < name.n && i < USAGE_NAME - 1; i++)
-        p->name[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
-}
-
-static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
-{
-    const struct usage_place *const places = b->in.places;
-    size_t at = ARRAY_LOWER_BOUND(p, places, b->in.n_places, p->pid.pid < process->pid);
-    const struct usage_place *place =
-        at < b->in.n_places && places[at].pid.pid == process->pid ? &places[at] : NULL;
-    enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
-    if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
-        kind = USAGE_UNMAPPED;
-    if (kind == USAGE_ENDED)
+    c->has_library |= place->slots != NULL;
+    if (bytes <= 0 || !place->slots)
         return;
-    b->cards[card].complete &= process->bytes >= 0 && kind != USAGE_UNMAPPED;
-    if (kind == USAGE_CONTAINER)
-        add_use(b, card, process, place);
-    else
-        add_outside(b, card, process, place, kind == USAGE_UNMAPPED);
-}
-
-static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)
-{
-    int64_t bytes = gpu_value(card, metric, -1);
-    return bytes < 0 ? -1 : bytes / MIB;
+    /* It has a slot of the card, or uses it without the limit that its pod has. */
+    ARRAY_EACH_ITEM(const struct usage_slot, slot, place->slots, place->n_slots)
+    {
+        if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, b->cards[card].uuid)))
+            continue;
+        int64_t rest = bytes - (slot->used - slot->context);
+        c->context_mib += rest > 0 ? rest : 0;
+        c->n_slots++;
+        return;
+    }
+    c->unlimited_mib += bytes;
 }
 
 static void add_cards(struct builder *b)
@@ -245,8 +217,8 @@ static void add_cards(struct builder *b)
         *card = (struct usage_card){
             .index = from->index,
             .uuid = arena_copy(&u->arena, span_of(from->uuid)),
-            .total_mib = whole_mib(from, GPU_MEM_TOTAL),
-            .free_mib = whole_mib(from, GPU_MEM_FREE),
+            .total_mib = gpu_mib(from, GPU_MEM_TOTAL, -1),
+            .free_mib = gpu_mib(from, GPU_MEM_FREE, -1),
             .processes_known = from->processes_known,
             .complete = from->processes_known,
         };

@@ -26,7 +26,7 @@
  */
 
 enum {
-    USAGE_NAME = 64,    /* of a process; longer ones are cut */
+    USAGE_NAME = 64, /* of a process; longer ones are cut */
     USAGE_MAX_IDS =
         32768, /* containers that the kubelet names; further ones are dropped */
 };

@@ -46,19 +46,6 @@ static int64_t within(int64_t mib, int64_t total_mib)
     return !mib || mib <= total_mib ? mib : -1;
 }
 
-/* MiB of each slot of the entry, which another process allocated: by the promise of the pod. 0: not
- * known. */
-static int64_t promised_slot_mib(const struct usage_meter *m,
-                                 const struct podresources_entry *e)
-{
-    int64_t mib = 0;
-    ALLOCATION_EACH(al, &m->promised)
-    if (span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
-        span_eq(al->container, e->container))
-        mib = al->slot_mib ?: mib;
-    return mib;
-}
-
 /* MiB of the card that the entry has; -1: an unknown amount, as of a replica. */
 static int64_t promised_mib(const struct usage_meter *m,
                             const struct podresources_entry *e,
@@ -67,16 +54,24 @@ static int64_t promised_mib(const struct usage_meter *m,
     enum ids_resource ours;
     struct ids_id id;
     bool is_ours = ids_resource_read(e->resource, &ours);
-    if (is_ours && ours == IDS_DIALECT) /* else it is of NVIDIA's device plugin */
+    if (is_ours && ours == IDS_DIALECT &&
+        e->ids) /* else it is of NVIDIA's device plugin */
         is_ours = ids_read(ours, e->ids[0], &id);
-    if (is_ours && ids_are_slots(ours))
-        return within(e->slot_mib ?: promised_slot_mib(m, e) ?: -1, total_mib);
+    if (is_ours && ids_are_slots(ours)) {
+        int64_t mib = e->slot_mib;
+        ALLOCATION_EACH(al,
+                        &m->promised) /* another process allocated it, by the promise */
+        if (!e->slot_mib && span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
+            span_eq(al->container, e->container))
+            mib = al->slot_mib ?: mib;
+        return within(mib ?: -1, total_mib);
+    }
     if (is_ours)
         return ours == IDS_COUNT
                    ? total_mib
                    : within((int64_t)podresources_ids_on(e, card) * m->settings.unit_mib,
                             total_mib);
-    for (size_t i = 0; i < e->n_ids; i++)
+    for (size_t i = 0; e->ids && i < e->n_ids; i++)
         if (ids_match_card(e->resource, e->ids[i], card) &&
             !span_eq(e->ids[i], card->uuid))
             return -1;
@@ -89,20 +84,14 @@ static bool is_anywhere(const struct podresources_entry *e)
     enum ids_resource ours;
     struct ids_id parsed;
     bool is_ours = ids_resource_read(e->resource, &ours);
-    for (size_t i = 0; i < e->n_ids; i++) {
+    for (size_t i = 0; e->ids && i < e->n_ids; i++) {
         struct span id = e->ids[i];
         bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-"));
         if (!(is_ours && ids_read(ours, id, &parsed)) &&
             (!of_card || ids_name_no_card(id)))
             return true;
     }
-    return false;
-}
-
-static int64_t total_mib_of(const struct gpu_card *card)
-{
-    int64_t bytes = gpu_value(card, GPU_MEM_TOTAL, -1);
-    return bytes < 0 ? -1 : bytes >> 20;
+    return e->al && e->al->n_others;
 }
 
 size_t usage_meter_promises(const struct usage_meter *m,
@@ -115,7 +104,7 @@ size_t usage_meter_promises(const struct usage_meter *m,
         arena_alloc(a, (devices->n * sample->n_cards + 1) * sizeof *list);
     for (size_t c = 0; c < sample->n_cards; c++) {
         const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
-        int64_t total_mib = total_mib_of(&sample->cards[c]);
+        int64_t total_mib = gpu_mib(&sample->cards[c], GPU_MEM_TOTAL, -1);
         ARRAY_EACH_ITEM(const struct podresources_entry, e, devices->entries, devices->n)
         {
             bool anywhere = is_anywhere(e);
@@ -137,23 +126,6 @@ static const struct allocation_card *part_of(const struct allocation *al,
                ?: allocation_card(al, span_of(index));
 }
 
-/* MiB of the pod's sidecars on the card. Those that start after the init container
- * count, too: the order of the allocations is lost when the plugin recovers them. */
-static int64_t mib_beside(const struct allocation_set *set, const struct allocation *init,
-                          const struct gpu_card *card, int64_t unit_mib)
-{
-    int64_t mib = 0;
-    ALLOCATION_EACH(al, set)
-    {
-        const struct allocation_card *part =
-            al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid)
-                ? part_of(al, card)
-                : NULL;
-        mib += part ? allocation_mib(al, part, unit_mib) : 0;
-    }
-    return mib;
-}
-
 /* The same for the plain init containers. The strings are copied. */
 static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
                             const struct gpu_sample *sample, struct arena *a,
@@ -169,7 +141,17 @@ static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
             al->role == CONTAINER_INIT ? part_of(al, card) : NULL;
         if (!part)
             continue;
-        int64_t total_mib = total_mib_of(card);
+        int64_t total_mib = gpu_mib(card, GPU_MEM_TOTAL, -1), beside_mib = 0;
+        /* The pod's sidecars on the card. Those that start after the init container count, too: the
+         * order of the allocations is lost when the plugin recovers them. */
+        ALLOCATION_EACH(other, set)
+        {
+            const struct allocation_card *its =
+                other->role == CONTAINER_SIDECAR && span_eq(other->uid, al->uid)
+                    ? part_of(other, card)
+                    : NULL;
+            beside_mib += its ? allocation_mib(other, its, unit_mib) : 0;
+        }
         list[n++] = (struct usage_init_promise){
             .pod_uid = arena_copy(a, al->uid),
             .ns = arena_copy(a, al->ns),
@@ -179,7 +161,7 @@ static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
             .mib = al->resource == IDS_COUNT
                        ? total_mib
                        : within(allocation_mib(al, part, unit_mib), total_mib),
-            .beside_mib = within(mib_beside(set, al, card, unit_mib), total_mib)};
+            .beside_mib = within(beside_mib, total_mib)};
     }
     *inits = list;
     return n;
@@ -197,24 +179,6 @@ void usage_meter_pods(struct usage_meter *m, struct podresources *devices)
     podresources_unref(former);
 }
 
-/* Only the amounts are known. A card without a UUID has its name in an allocation. */
-static void add_promised(struct allocation_set *set, const struct pod_allocation *pod,
-                         const struct pod_allocation_container *c)
-{
-    struct allocation *al =
-        allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
-    al->slot_mib = pod_allocation_slot_mib(c, 0);
-    ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
-    {
-        cleanup_free char *index = xasprintf("index-%d", share->card);
-        if (allocation_add(al, share->uuid.n ? share->uuid : span_of(index), share->card,
-                           -1) &&
-            c->resource != IDS_COUNT)
-            al->cards[al->n_cards - 1].n_units = (size_t)share->units;
-    }
-    allocation_set_put(set, al);
-}
-
 void usage_meter_pod(void *meter, const struct alloc_input *in)
 {
     struct usage_meter *m = meter;
@@ -227,10 +191,25 @@ void usage_meter_pod(void *meter, const struct alloc_input *in)
         else
             al->pod_deleted |= in->type == ALLOC_IN_LIST_STARTED;
     }
-    for (size_t i = 0; in->pod && !in->pod->terminal && i < in->pod->n_containers; i++)
-        add_promised(&m->promised, in->pod, &in->pod->containers[i]);
+    struct pod_allocation *pod = in->pod;
+    for (size_t i = 0; pod && !pod->terminal && i < pod->n_containers; i++) {
+        const struct pod_allocation_container *c = &pod->containers[i];
+        struct allocation *al =
+            allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
+        al->slot_mib = pod_allocation_slot_mib(c, 0);
+        /* Only the amounts are known. A card without a UUID has its name in an allocation. */
+        ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
+        {
+            cleanup_free char *index = xasprintf("index-%d", share->card);
+            if (allocation_add(al, share->uuid.n ? share->uuid : span_of(index),
+                               share->card, -1) &&
+                c->resource != IDS_COUNT)
+                al->cards[al->n_cards - 1].n_units = (size_t)share->units;
+        }
+        allocation_set_put(&m->promised, al);
+    }
     pthread_mutex_unlock(&m->lock);
-    pod_allocation_free(in->pod);
+    pod_allocation_free(pod);
 }
 
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
@@ -248,17 +227,6 @@ static void read_host(struct usage_meter *m, struct usage_input *in, struct aren
         any = in->places[i].kind == USAGE_CONTAINER;
     if (any)
         process_names_read(m->settings.host_root, a, &in->names, &in->n_names, err);
-}
-
-/* The containers whose pods have the files of the library. */
-static void find_library(const struct usage_meter *m, const struct allocation_set *set,
-                         struct arena *a, struct usage_input *in)
-{
-    struct usage_listed *list = arena_alloc(a, (set->n + 1) * sizeof *list);
-    in->library = list;
-    ALLOCATION_EACH(al, set)
-    if (m->settings.limit_dir && limit_dir_has(m->settings.limit_dir, al->uid.p))
-        list[in->n_library++] = (struct usage_listed){al->ns, al->name, al->container};
 }
 
 void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
@@ -295,7 +263,14 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
         in.promised_ms = devices->asked_ms;
         in.listed = devices->listed;
         in.n_listed = devices->n_listed;
-        find_library(m, &devices->allocations, &a, &in);
+        const char *dir = m->settings.limit_dir;
+        struct usage_listed *library =
+            arena_alloc(&a, (devices->allocations.n + 1) * sizeof *library);
+        in.library = library;
+        ALLOCATION_EACH(al, &devices->allocations)
+        if (dir && limit_dir_has(dir, al->uid.p))
+            library[in.n_library++] =
+                (struct usage_listed){al->ns, al->name, al->container};
     }
     usage_build(&in, u);
     podresources_unref(devices);

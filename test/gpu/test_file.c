@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/fixture.h"
+#include "gpu/gpu_priv.h"
 
 static void write_cards(const char *text)
 {
@@ -111,6 +112,19 @@ TEST(a_bad_file_is_refused_and_the_error_says_where)
         buf_printf(&many, "%s{'index':%d}", i ? "," : "", i % GPU_MAX_CARDS);
     buf_adds(&many, "]}");
     refused(many.p, "cards: has more than 64 cards");
+}
+
+/* The text is gone when a sample is read. */
+TEST(a_sample_borrows_nothing_from_the_text)
+{
+    struct gpu_sample taken = {0};
+    char text[] = "{\"cards\":[{\"uuid\":\"GPU-0\",\"links\":\"X SYS\"},"
+                  "{\"uuid\":\"GPU-1\",\"links\":\"SYS X\"}]}";
+    ck_assert_done(gpu_file_parse(span_of(text), &taken, &err), err);
+    memset(text, '?', sizeof text);
+    ck_assert_span_eq(taken.cards[0].links, "X SYS");
+    ck_assert_str_eq(taken.cards[1].uuid, "GPU-1");
+    gpu_sample_fini(&taken);
 }
 
 UNIT_MAIN_AROUND(fixture_begin, fixture_end)

@@ -61,9 +61,9 @@ static inline void feed(struct alloc_input in)
 static inline void start_alloc(struct alloc_settings s)
 {
     s.node = "n1";
-    s.unit_mib = 1024;
+    s.cards.unit_mib = 1024;
     s.node_ms = 60000;
-    s.slots = s.slots ?: 32;
+    s.cards.slots = s.cards.slots ?: 32;
     s.dialect = s.dialect ?: "";
     s.hami = s.hami ?: &dialect_hami;
     alloc_free(rig.a);

@@ -123,7 +123,8 @@ static struct podresources_entry promised_entry(const char *pod, int from, int t
                                        SPAN("aliyun.com/gpu-mem"),
                                        ids_of(&arena, "GPU-0", from, to),
                                        (size_t)(to - from),
-                                       0};
+                                       0,
+                                       NULL};
 }
 
 static void poll_kubelet(int64_t now_ms)

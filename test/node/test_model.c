@@ -633,7 +633,7 @@ static void start_plugin(bool lost)
     struct err err = {0};
     memset(calls, 0, sizeof calls);
     start_alloc((struct alloc_settings){
-        .wait_ms = WAIT_MS, .reconcile_interval_ms = 20000, .slots = SHARES});
+        .wait_ms = WAIT_MS, .reconcile_interval_ms = 20000, .cards.slots = SHARES});
     sample(SPAN("GPU-0 GPU-1 GPU-2"), gib, NULL);
     if (file.n && !lost)
         ck_assert_done(allocation_set_read(&set, buf_span(&file), SPAN("n1"), &err), err);

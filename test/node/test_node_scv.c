@@ -130,7 +130,7 @@ TEST(the_number_of_entries_is_limited)
             (struct podresources_entry){SPAN("ns"), arena_copy(&a, span_of(name)),
                                         SPAN("c"),  SPAN("nvidia.com/gpu"),
                                         &id,        1,
-                                        0};
+                                        0,          NULL};
     }
     node_scv_add_pods(&(struct podresources){.entries = entries, .n = SCV_MAX_HELD + 5},
                       &scv, &a);
@@ -190,8 +190,8 @@ static void has_pods(void)
 {
     static const struct span id = SPAN("GPU-0");
     static const struct podresources_entry entries[] = {
-        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), &id, 1, 0},
-        {SPAN("ns"), SPAN("p"), SPAN("d"), SPAN("nvidia.com/gpu"), &id, 1, 0}};
+        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), &id, 1, 0, NULL},
+        {SPAN("ns"), SPAN("p"), SPAN("d"), SPAN("nvidia.com/gpu"), &id, 1, 0, NULL}};
     static struct podresources pods = {.refs = 1, .entries = entries, .n = 2};
     pods.asked_ms = now_ms;
     step((struct publisher_input){.type = PUBLISHER_PODS, .pods = &pods});

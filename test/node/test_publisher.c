@@ -558,8 +558,9 @@ TEST(pods_are_published_and_forgotten)
     const struct span ids[] = {SPAN("GPU-0"), SPAN("GPU-0::1"), SPAN("GPU-00"),
                                SPAN("GPU-0-_-3")};
     const struct podresources_entry entries[] = {
-        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), ids, 2, 0},
-        {SPAN("ns"), SPAN("q"), SPAN("c"), SPAN("aliyun.com/gpu-mem"), ids + 2, 2, 0}};
+        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), ids, 2, 0, NULL},
+        {SPAN("ns"), SPAN("q"), SPAN("c"), SPAN("aliyun.com/gpu-mem"), ids + 2, 2, 0,
+         NULL}};
     set_up();
     struct podresources pods = {
         .refs = 1, .entries = entries, .n = 2, .asked_ms = now_ms};

@@ -166,7 +166,7 @@ TEST(nothing_is_registered_before_the_first_step)
     const struct node_options options = {
         .node_name = (char[]){"n1"}, .plugin_dir = dir, .state = file};
     struct dispatcher *d = dispatcher_new(
-        &options, &(struct alloc_settings){.node = "n1", .slots = 1}, &err);
+        &options, &(struct alloc_settings){.node = "n1", .cards.slots = 1}, &err);
     ck_assert_msg(d != NULL, "%s", err.msg);
     dispatcher_stats(d, &stats);
     for (int r = 0; r < IDS_RESOURCES; r++)

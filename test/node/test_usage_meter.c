@@ -64,7 +64,8 @@ static struct podresources_entry devices(const char *container, const char *reso
                                          const struct span *ids, size_t n)
 {
     return (struct podresources_entry){
-        SPAN("team"), SPAN("serve"), span_of(container), span_of(resource), ids, n, 0};
+        SPAN("team"), SPAN("serve"), span_of(container), span_of(resource), ids, n, 0,
+        NULL};
 }
 
 /* Of GPU-1. */
