@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * What threads wait for: a condition with a deadline, a flag that is set once, a queue of
- * jobs, the next tick of a state machine. Times are on clock_mono_ms.
+ * What threads wait for: a condition with a deadline, a queue of jobs, the next tick of a
+ * state machine. Times are on clock_mono_ms.
  */
 
 /* Blocks SIGTERM and SIGINT in this thread and in the threads that it starts later, and
@@ -20,55 +20,31 @@ sigset_t signals_block(void);
 bool thread_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms);
 
 /*
- * A flag that is set once and that threads can wait for with a timeout, like client-go's
- * stop channels. A periodic thread sleeps on it, so that stopping does not have to wait
- * for the period; a second flag can report that the thread has ended.
+ * A thread with a queue of jobs, which it runs one at a time in the order of arrival. It can
+ * also pass time to a state machine: it ticks at the time that the machine names, and at least
+ * once a second.
  */
-struct stop_flag {
-    pthread_mutex_t lock; /* protects is_set */
-    pthread_cond_t cond;
-    bool is_set;
-};
-
-void stop_flag_init(struct stop_flag *f);
-void stop_flag_fini(struct stop_flag *f); /* no thread may use the flag any more */
-/* Waits until the flag is set, at most `ms` milliseconds. Returns whether it is set. */
-bool stop_flag_wait(struct stop_flag *f, int64_t ms);
-/* Sets the flag and wakes every waiter. From any thread; does not block. */
-void stop_flag_set(struct stop_flag *f);
-
-/* A thread with a queue of jobs, which it runs one at a time in the order of arrival. */
 struct worker;
 
 /* New; the thread starts at once. `name` is a static string of at most 15 bytes; `ctx` is
- * borrowed. `work` borrows the job. */
+ * borrowed. `work` borrows the job; NULL is a tick. */
 struct worker *worker_start(const char *name, void (*work)(void *ctx, void *job),
                             void *ctx);
 /* Takes the job, which is released with free after `work` returns. Never blocks. */
 void worker_add(struct worker *w, void *job);
+/* Ticks from now on; the first tick is immediate. `due` returns the time of the next one. */
+void worker_tick(struct worker *w, int64_t (*due)(void *ctx));
+/* Ticks now, because the next tick is due earlier than `due` returned. From any thread, also
+ * before worker_tick and after worker_stop; does not block. */
+void worker_wake(struct worker *w);
+/* In a job: waits until the worker is to stop, at most `ms` milliseconds. Returns whether it
+ * is. */
+bool worker_rest(struct worker *w, int64_t ms);
 /* Waits for the running job and joins the thread. Queued jobs are not run; worker_free
- * releases them. Stop all threads before freeing anything that they share. NULL is
+ * releases them. Stop all threads before freeing anything that they share. Once. NULL is
  * accepted. */
 void worker_stop(struct worker *w);
 /* As worker_stop, until `until_ms`. False: the job still runs; neither the worker nor what
  * it uses may be freed. */
 bool worker_stop_until(struct worker *w, int64_t until_ms);
-void worker_free(struct worker *w);
-
-/* The thread that passes time to a state machine: it calls `tick` at the time that the
- * machine names, and at least once a second. */
-struct ticker;
-
-struct ticker_fns {
-    void (*tick)(void *ctx);
-    int64_t (*due)(void *ctx); /* time of the next tick */
-};
-
-struct ticker *ticker_new(void);
-/* Starts the thread; the first tick is immediate. `ctx` is borrowed. */
-void ticker_start(struct ticker *t, const struct ticker_fns *fns, void *ctx);
-/* Ticks now, because the machine's next tick is due earlier than `due` returned. From any
- * thread, also before ticker_start and after ticker_stop; does not block. */
-void ticker_wake(struct ticker *t);
-void ticker_stop(struct ticker *t); /* joins the thread, if it was started */
-void ticker_free(struct ticker *t); /* NULL is accepted */
+void worker_free(struct worker *w); /* stops one that was not stopped; NULL is accepted */

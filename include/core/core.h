@@ -223,7 +223,7 @@ struct core_input {
      * ended. */
     const struct request *request;
     int64_t priority;
-    struct resources requests; /* CPU and memory of the pod; 0: unknown */
+    struct resources requests; /* CPU and memory of the pod, 0: unknown; its slot */
     /* The pod's gang, if its members wait for each other; else NULL. All of them get
      * reservations, on any of the nodes, or none does (placement/gang.h). */
     const struct gang *gang;

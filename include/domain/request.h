@@ -206,20 +206,18 @@ bool request_names_model(const struct request *r, struct span model);
  * cards: these are of one kind, and no full cards. */
 bool request_accepts_instance(const struct request *r, const struct card_kind *kind);
 
-/* Does it accept a card of that kind? Nothing else decides on what a card is; the condition is left
- * out in request_of_any_card, and its words are in placement/reason.c. */
+/* Does it accept a card of that kind: by its clock, its model, and the rules of a dialect? Nothing else
+ * decides on what a card is. A new condition is one more term, and one that request_of_any_card below
+ * leaves out. */
 static inline bool request_accepts_card(const struct request *r,
                                         const struct card_kind *kind)
 {
-    const int64_t clock_mhz = kind->spec.clock_mhz;
-    if (r->clock_mhz &&
-        (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
-        return false;
-    if (r->rules.n && !request_rules_accept(r, &kind->model, NULL))
-        return false;
-    if (kind->profile.n)
-        return request_accepts_instance(r, kind);
-    return !r->models.n || request_names_model(r, kind->model);
+    const int64_t mhz = kind->spec.clock_mhz;
+    return (!r->clock_mhz ||
+            (r->clock_exact ? mhz == r->clock_mhz : mhz >= r->clock_mhz)) &&
+           (kind->profile.n ? request_accepts_instance(r, kind)
+                            : !r->models.n || request_names_model(r, kind->model)) &&
+           (!r->rules.n || request_rules_accept(r, &kind->model, NULL));
 }
 
 /* Does it set a condition, so that it does not accept a card of which nothing is known? */
@@ -312,5 +310,7 @@ struct request request_copy_without_parts(const struct request *r, struct arena 
 /* Are the requests the same, apart from these parts? */
 bool request_equal(const struct request *a, const struct request *b);
 
+/* Appends what it says of a card, each behind a comma: ", model T4, memory clock at least 5001 MHz". */
+void request_write_card(struct buf *out, const struct request *r);
 /* A short form for messages: "8 GiB", "8 GiB on 2 cards", "2 whole cards". */
 void request_write(struct buf *out, const struct request *request, int64_t unit_mib);

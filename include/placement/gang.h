@@ -32,7 +32,7 @@ enum {
 
 struct gang_plan_member {
     const struct request *request;  /* borrowed */
-    struct resources requests;      /* CPU and memory of the node; 0: unknown */
+    struct resources requests;      /* CPU and memory of the node, 0: unknown; a slot */
     struct span uid;                /* borrowed */
     const struct ledger_pod *pod;   /* borrowed; for the caller */
     uint32_t created_s;             /* since 1970; for the caller */
@@ -87,7 +87,7 @@ struct gang_asker {
     uint32_t minimum;          /* as this pod says; 0: unknown */
     bool waits;                /* for members that do not exist yet */
     uint32_t scheduler;        /* as in struct ledger_pod */
-    struct resources requests; /* CPU and memory; 0: unknown */
+    struct resources requests; /* CPU and memory, 0: unknown; a slot */
 };
 
 struct gang_verdict {

@@ -5,6 +5,25 @@
 
 /* Why a request does not fit on a node, and which node is nearest to fitting. */
 
+/* The class of a reason, for metrics. */
+enum reason_class {
+    REASON_MEMORY,          /* cards suit, but have too little free memory */
+    REASON_NOMINATED,       /* enough is free, but reserved for nominated pods */
+    REASON_UNHEALTHY,       /* every card that suits is unhealthy or excluded */
+    REASON_SIZE,            /* never: too few cards, or too small ones */
+    REASON_MODEL,           /* other models or clocks, or unknown ones */
+    REASON_MODE,            /* the label gpushare/mode excludes the request */
+    REASON_NODE,            /* the node takes no pods: see enum node_state */
+    REASON_PROMISED,        /* the pod has an unconfirmed promise on another node */
+    REASON_GANG,            /* the other members of the pod's gang find no cards */
+    REASON_INVALID_REQUEST, /* the request of the pod is invalid */
+    REASON_COMPUTE,         /* memory is free, but too little compute beside it */
+    REASON_LINKS,     /* cards suit, but are not connected as gpushare/min-link says */
+    REASON_ISOLATION, /* the node cannot enforce what gpushare/isolation says */
+    REASON_QUOTA,     /* a ResourceQuota of the pod's namespace; or these are not known */
+    REASON_CLASSES
+};
+
 /*
  * One list says what stands between a pending pod and a node: sentences, the page of `explain` and
  * JSON are made of it.
@@ -69,8 +88,19 @@ enum { OBSTACLES_MAX = SCV_MAX_CARDS + 8 };
  * index. None of the node: the pod fits there. */
 size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
                    struct obstacle list[OBSTACLES_MAX]);
-/* "memory", "taints": as in JSON. */
-const char *reason_word(enum obstacle_kind kind);
+/* All words of an obstacle that do not depend on amounts or states. A kind is described here alone,
+ * and reads so in sentences, in `explain`, in JSON and in metrics. */
+struct obstacle_words {
+    const char *word;        /* in JSON */
+    enum reason_class class; /* up to CARDS */
+    const char *
+        text; /* of the node: its sentence, or what follows what the request needs; of a card:
+                         what is wrong with it; NULL: reason.c writes it by amounts and states */
+    const char *
+        change; /* after "the pod fits on node n", or "... if GPU0", or of MODEL before it: the
+                           change that removes it; NULL: explain tries others */
+};
+extern const struct obstacle_words obstacle_words[OBSTACLES];
 /* Appends the obstacles of the node as one sentence; nothing if the pod fits. */
 void reason_write(struct buf *out, const struct ledger_node *node,
                   const struct request *request, const struct obstacle *list, size_t n);
@@ -105,25 +135,7 @@ void reason_add_unusable(struct buf *out, const struct ledger_node *node);
  * nothing. Follows other text of the reason. */
 void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node);
 
-/* The class of a reason, for metrics. */
-enum reason_class {
-    REASON_MEMORY,          /* cards suit, but have too little free memory */
-    REASON_NOMINATED,       /* enough is free, but reserved for nominated pods */
-    REASON_UNHEALTHY,       /* every card that suits is unhealthy or excluded */
-    REASON_SIZE,            /* never: too few cards, or too small ones */
-    REASON_MODEL,           /* other models or clocks, or unknown ones */
-    REASON_MODE,            /* the label gpushare/mode excludes the request */
-    REASON_NODE,            /* the node takes no pods: see enum node_state */
-    REASON_PROMISED,        /* the pod has an unconfirmed promise on another node */
-    REASON_GANG,            /* the other members of the pod's gang find no cards */
-    REASON_INVALID_REQUEST, /* the request of the pod is invalid */
-    REASON_COMPUTE,         /* memory is free, but too little compute beside it */
-    REASON_LINKS,     /* cards suit, but are not connected as gpushare/min-link says */
-    REASON_ISOLATION, /* the node cannot enforce what gpushare/isolation says */
-    REASON_QUOTA,     /* a ResourceQuota of the pod's namespace; or these are not known */
-    REASON_CLASSES
-};
-const char *reason_class_name(enum reason_class reason);
+const char *reason_class_name(enum reason_class reason); /* as in metrics */
 /* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE to REASON_ISOLATION. `node` NULL: the node
  * is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,

@@ -111,14 +111,22 @@ void select_take_nominated(struct select_view *view, const struct select_view *l
 /* select_cards of the view SELECT_AS_IS. Most requests are decided by the node's sums, without
  * reading its cards. */
 enum fit select_fit(const struct ledger_node *node, const struct request *request);
-/* The same of the view SELECT_ALL. */
-enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod);
+/* The same of the view SELECT_ALL, in which the pod stands beside those that precede it. *alone:
+ * select_fit, which reasons are made of. */
+enum fit select_fit_beside(const struct ledger_node *node, const struct select_pod *pod,
+                           enum fit *alone);
+static inline enum fit select_fit_pod(const struct ledger_node *node,
+                                      const struct select_pod *pod)
+{
+    enum fit alone;
+    return select_fit_beside(node, pod, &alone);
+}
 /* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
  * of lower priority, or for such nominated ones? */
 bool select_takes(const struct ledger_node *node, const struct select_pod *pod);
 /* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it,
- * as long as they suit; else such that it takes from nobody; else others. False: it does not fit, or chooses no cards
- * (nvidia.com/gpu). */
+ * as long as they suit; else such that it takes from nobody; else others. 0: the kubelet chooses them
+ * (nvidia.com/gpu). False: it does not fit, or requests no GPU there. */
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen);
 

@@ -5,8 +5,8 @@
 #include "base/opt.h"
 
 /*
- * The entry point of the programs that run in a cluster: their common options, and main
- * from parsing the options to the exit status. The limit of descriptors is raised first.
+ * The entry point of the programs: main from parsing the options to the exit status, and the
+ * common options of those that run in a cluster.
  */
 
 /* The first member of the program's config. */
@@ -46,8 +46,13 @@ struct entry {
     int (*verdict)(void *started, struct err *err);
 };
 
-/* The body of main: parses the options into *config, which must be zeroed, starts the
- * program, waits for SIGTERM or SIGINT, and stops it. Returns the exit status. */
+/* Parses the options into *config, which must be zeroed, calls `run`, and prints its error.
+ * Returns what it returned; 0: options that only print something. Releases the config. */
+int entry_command(const struct opt_program *program, void *config, int argc, char **argv,
+                  int (*run)(void *ctx, struct err *err), void *ctx);
+
+/* The body of main: raises the limit of descriptors, parses the options as entry_command, starts
+ * the program, waits for SIGTERM or SIGINT, and stops it. Returns the exit status. */
 int entry_main(const struct entry *e, void *config, int argc, char **argv);
 
 /* Writes the text to standard output, and clears it. */

@@ -75,8 +75,6 @@ void httpd_trust(const struct httpd_request *req);
  * the listener, and is never closed in favor of another. A drain and a stop wait for it as for
  * a running handler. */
 void httpd_hold(const struct httpd_request *req);
-/* The handler no longer waits for others. It needs no new place. Optional before it returns. */
-void httpd_unhold(const struct httpd_request *req);
 /* In a handler, held or not: whether nobody can get the reply. The client has closed the
  * connection or its sending side, with plain HTTP or TLS, or has reset it; or httpd_free was
  * called. One system call, which does not block. */

@@ -40,6 +40,7 @@ enum tls_group {
     TLS_ANY = TLS_GROUPS, /* httpd_client_name: any authority, whatever the name is */
 };
 
+/* Strings are borrowed. */
 struct tls_config {
     const char *name;                 /* of the listener, for logs */
     const char *cert_file, *key_file; /* the certificate chain, and its key; NULL: */
@@ -48,7 +49,7 @@ struct tls_config {
     struct tls_names {
         const char *ca_file; /* NULL: the group is empty, unless it is TLS_OWN */
         /* Allowed: common name or subject alternative name (DNS, IP, URI, e-mail). None:
-         * every name. Copied. */
+         * every name. */
         const char *const *names;
         size_t n;
         bool common_name_only; /* ignore subject alternative names */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads and what they wait for: deadline, stop flag, queue of jobs, ticks. */
+/* Threads and what they wait for: deadline, queue of jobs, ticks. */
 #include "base/thread.h"
 
 #include <stdlib.h>
@@ -36,41 +36,9 @@ bool thread_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t unti
            clock_mono_ms() < until_ms;
 }
 
-/* -- the flag -- */
+/* -- jobs and ticks -- */
 
-void stop_flag_init(struct stop_flag *f)
-{
-    pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->cond, NULL);
-    f->is_set = false;
-}
-
-void stop_flag_fini(struct stop_flag *f)
-{
-    pthread_mutex_destroy(&f->lock);
-    pthread_cond_destroy(&f->cond);
-}
-
-bool stop_flag_wait(struct stop_flag *f, int64_t ms)
-{
-    int64_t until_ms = clock_mono_ms() + ms;
-    pthread_mutex_lock(&f->lock);
-    while (!f->is_set && thread_wait_until(&f->cond, &f->lock, until_ms))
-        continue;
-    bool is_set = f->is_set;
-    pthread_mutex_unlock(&f->lock);
-    return is_set;
-}
-
-void stop_flag_set(struct stop_flag *f)
-{
-    pthread_mutex_lock(&f->lock);
-    f->is_set = true;
-    pthread_cond_broadcast(&f->cond);
-    pthread_mutex_unlock(&f->lock);
-}
-
-/* -- jobs -- */
+enum { TICK_MAX_WAIT_MS = 1000 };
 
 struct entry {
     void *job;
@@ -83,35 +51,52 @@ struct worker {
     pthread_t thread;
     pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t cond;
-    struct list queue; /* of struct entry */
-    bool stop, ended;
+    struct list queue;         /* of struct entry */
+    int64_t (*due)(void *ctx); /* time of the next tick; NULL: no ticks */
+    bool is_woken, stop, ended;
 };
 
-static void *worker_next_job(struct worker *w)
+/* Waits for a job or, until `due_ms`, for a tick, which is NULL. Requires the lock. */
+static void *next_job(struct worker *w, int64_t due_ms)
 {
-    void *job = NULL;
-    pthread_mutex_lock(&w->lock);
-    while (list_is_empty(&w->queue) && !w->stop)
-        pthread_cond_wait(&w->cond, &w->lock);
-    if (!w->stop) {
-        struct entry *e = LIST_FIRST(&w->queue, struct entry, link);
-        list_remove(&e->link);
-        job = e->job;
-        free(e);
+    while (list_is_empty(&w->queue) && !w->stop && !(w->due && w->is_woken) &&
+           thread_wait_until(&w->cond, &w->lock, due_ms))
+        continue;
+    if (w->stop || list_is_empty(&w->queue)) {
+        w->is_woken = false;
+        return NULL;
     }
-    pthread_mutex_unlock(&w->lock);
+    struct entry *e = LIST_FIRST(&w->queue, struct entry, link);
+    void *job = e->job;
+    list_remove(&e->link);
+    free(e);
     return job;
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
-    void *job;
-    while ((job = worker_next_job(w)) != NULL) {
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop) {
+        int64_t (*due)(void *ctx) = w->due, due_ms = INT64_MAX;
+        pthread_mutex_unlock(&w->lock);
+        if (due) {
+            int64_t now_ms = clock_mono_ms();
+            due_ms = due(w->ctx);
+            if (due_ms > now_ms + TICK_MAX_WAIT_MS)
+                due_ms = now_ms + TICK_MAX_WAIT_MS;
+            if (due_ms < now_ms + 1)
+                due_ms = now_ms + 1; /* never spin, even if a tick is always due */
+        }
+        pthread_mutex_lock(&w->lock);
+        void *job = next_job(w, due_ms);
+        if (w->stop || (!job && !w->due))
+            continue;
+        pthread_mutex_unlock(&w->lock);
         w->work(w->ctx, job);
         free(job);
+        pthread_mutex_lock(&w->lock);
     }
-    pthread_mutex_lock(&w->lock);
     w->ended = true;
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
@@ -143,6 +128,34 @@ void worker_add(struct worker *w, void *job)
     pthread_mutex_unlock(&w->lock);
 }
 
+void worker_tick(struct worker *w, int64_t (*due)(void *ctx))
+{
+    pthread_mutex_lock(&w->lock);
+    w->due = due;
+    w->is_woken = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void worker_wake(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->is_woken = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+bool worker_rest(struct worker *w, int64_t ms)
+{
+    int64_t until_ms = clock_mono_ms() + ms;
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop && thread_wait_until(&w->cond, &w->lock, until_ms))
+        continue;
+    bool stop = w->stop;
+    pthread_mutex_unlock(&w->lock);
+    return stop;
+}
+
 bool worker_stop_until(struct worker *w, int64_t until_ms)
 {
     if (!w)
@@ -168,6 +181,8 @@ void worker_free(struct worker *w)
 {
     if (!w)
         return;
+    if (!w->stop)
+        worker_stop(w);
     LIST_EACH(struct entry, e, &w->queue, link)
     {
         free(e->job);
@@ -176,90 +191,4 @@ void worker_free(struct worker *w)
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->cond);
     free(w);
-}
-
-/* -- ticks -- */
-
-enum { TICK_MAX_WAIT_MS = 1000 };
-
-struct ticker {
-    struct ticker_fns fns;
-    void *ctx;
-    bool started;
-    pthread_t thread;
-    pthread_mutex_t lock; /* protects is_woken and stop */
-    pthread_cond_t cond;
-    bool is_woken, stop;
-};
-
-/* Waits until the next tick is due, or until ticker_wake. False: ticker_stop was called. */
-static bool ticker_wait(struct ticker *t, int64_t due_ms)
-{
-    int64_t now_ms = clock_mono_ms();
-    if (due_ms > now_ms + TICK_MAX_WAIT_MS)
-        due_ms = now_ms + TICK_MAX_WAIT_MS;
-    if (due_ms < now_ms + 1)
-        due_ms = now_ms + 1; /* never spin, even if the machine is always due */
-    pthread_mutex_lock(&t->lock);
-    while (!t->is_woken && !t->stop && thread_wait_until(&t->cond, &t->lock, due_ms))
-        continue;
-    t->is_woken = false;
-    bool go_on = !t->stop;
-    pthread_mutex_unlock(&t->lock);
-    return go_on;
-}
-
-static void *ticker_main(void *arg)
-{
-    struct ticker *t = arg;
-    do
-        t->fns.tick(t->ctx);
-    while (ticker_wait(t, t->fns.due(t->ctx)));
-    return NULL;
-}
-
-struct ticker *ticker_new(void)
-{
-    struct ticker *t = xcalloc(1, sizeof *t);
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->cond, NULL);
-    return t;
-}
-
-void ticker_start(struct ticker *t, const struct ticker_fns *fns, void *ctx)
-{
-    t->fns = *fns;
-    t->ctx = ctx;
-    t->started = true;
-    if (pthread_create(&t->thread, NULL, ticker_main, t))
-        abort();
-    pthread_setname_np(t->thread, "ticker");
-}
-
-void ticker_wake(struct ticker *t)
-{
-    pthread_mutex_lock(&t->lock);
-    t->is_woken = true;
-    pthread_cond_signal(&t->cond);
-    pthread_mutex_unlock(&t->lock);
-}
-
-void ticker_stop(struct ticker *t)
-{
-    if (!t->started)
-        return;
-    pthread_mutex_lock(&t->lock);
-    t->stop = true;
-    pthread_cond_signal(&t->cond);
-    pthread_mutex_unlock(&t->lock);
-    pthread_join(t->thread, NULL);
-}
-
-void ticker_free(struct ticker *t)
-{
-    if (!t)
-        return;
-    pthread_mutex_destroy(&t->lock);
-    pthread_cond_destroy(&t->cond);
-    free(t);
 }

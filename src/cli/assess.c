@@ -69,9 +69,11 @@ static int64_t used(json_t *by_pod, struct span ns, struct span pod, int64_t mib
 {
     cleanup_buf struct buf key = {0};
     buf_printf(&key, "%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(pod));
-    if (mib > session_number(by_pod, key.p))
-        json_object_set_new(by_pod, key.p, json_integer(mib));
-    return session_number(by_pod, key.p);
+    int64_t most = json_integer_value(json_object_get(by_pod, key.p));
+    if (mib <= most)
+        return most;
+    json_object_set_new(by_pod, key.p, json_integer(mib));
+    return mib;
 }
 
 /* Bytes that each pod used at most on one card in a week, with the label `of` if all pods of the
@@ -93,11 +95,11 @@ static int read_answer(struct assess *a, const json_t *answer, struct err *err)
     const json_t *data = json_object_get(answer, "data"), *sample;
     size_t i;
     a->answered = true;
-    if (!span_eq(session_text(data, "resultType"), SPAN("vector")))
+    if (!span_eq(jpath_text(data, "resultType"), SPAN("vector")))
         return err_set(
             err, ERR_INVALID,
             "neither objects of Kubernetes nor a vector of Prometheus \"%.*s\"",
-            SPAN_ARG(session_text(answer, "error")));
+            SPAN_ARG(jpath_text(answer, "error")));
     json_array_foreach(json_object_get(data, "result"), i, sample)
     {
         const json_t *metric = json_object_get(sample, "metric");
@@ -109,7 +111,7 @@ static int read_answer(struct assess *a, const json_t *answer, struct err *err)
             return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
         if (mib >= 0 && mib < MIB_MAX) /* neither NaN nor infinite */
             used(json_object_get(metric, "of") ? a->used_cards : a->used,
-                 session_text(metric, "namespace"), session_text(metric, "pod"),
+                 jpath_text(metric, "namespace"), jpath_text(metric, "pod"),
                  mib > 1 ? (int64_t)(mib + 0.999999) : 1);
     }
     return 0;
@@ -126,11 +128,11 @@ static void each(struct assess *a, const char *kind,
     size_t i, k;
     json_array_foreach(a->documents, i, list)
     {
-        struct span of = session_text(list, "kind");
+        struct span of = jpath_text(list, "kind");
         of.n -= of.n > 4 ? 4 : of.n;
         json_array_foreach(json_object_get(list, "items"), k, o)
         {
-            struct span own = session_text(o, "kind");
+            struct span own = jpath_text(o, "kind");
             if (span_eq(own.n ? own : of, span_of(kind)))
                 read(a, o);
         }
@@ -148,18 +150,18 @@ static void reread(struct jread *j, struct arena *a, const json_t *o)
 
 static void read_scv(struct assess *a, json_t *o)
 {
-    struct span name = session_text(json_object_get(o, "metadata"), "name");
+    struct span name = jpath_text(o, "metadata.name");
     const json_t *held, *use;
     size_t i, k;
     if (!name.n || json_object_get(a->scvs, name.p))
         return;
     json_object_set(a->scvs, name.p, o);
-    json_array_foreach(a->answered ? NULL : session_at(o, "status", "podList"), i, held)
+    json_array_foreach(a->answered ? NULL : jpath(o, "status.podList"), i, held)
     {
         json_array_foreach(json_object_get(held, "usage"), k, use)
         {
-            struct span ns = session_text(held, "namespace"),
-                        pod = session_text(held, "name");
+            struct span ns = jpath_text(held, "namespace"),
+                        pod = jpath_text(held, "name");
             const json_t *mib = json_object_get(use, "usedMemory");
             if (json_is_integer(mib)) /* at least 1 */
                 used(a->used, ns, pod,
@@ -178,13 +180,18 @@ static void count(struct assess *a, const struct host *h, const char *key, int64
                         "cardsNeeded", 0, "pods", 0, "podsThatCouldShare", 0);
         json_object_setn_new(a->models, h->model.p, h->model.n, row);
     }
-    json_object_set_new(row, key, json_integer(session_number(row, key) + more));
+    json_object_set_new(row, key, json_integer(jpath_number(row, key) + more));
+}
+
+static struct span label(const json_t *labels, const char *key)
+{
+    return span_of(json_string_value(json_object_get(labels, key)));
 }
 
 static int64_t label_number(const json_t *labels, const char *key)
 {
     int64_t n = 0;
-    return span_i64(session_text(labels, key), &n) ? bounded(n) : 0;
+    return span_i64(label(labels, key), &n) ? bounded(n) : 0;
 }
 
 /* Gives the ledger the node with empty cards: those of the Scv, else as the labels of GPU feature
@@ -192,7 +199,7 @@ static int64_t label_number(const json_t *labels, const char *key)
 static void read_host(struct assess *a, json_t *o)
 {
     cleanup_arena struct arena scratch = {0};
-    const json_t *labels = session_at(o, "metadata", "labels");
+    const json_t *labels = jpath(o, "metadata.labels");
     struct host *h = &a->hosts[a->n_hosts];
     struct scv_card cards[SCV_MAX_CARDS];
     struct node node = {0};
@@ -203,7 +210,7 @@ static void read_host(struct assess *a, json_t *o)
     if (!name.n || ledger_node_has(a->ledger, name, LEDGER_NODE))
         return;
     const json_t *list =
-        session_at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
+        jpath(json_object_getn(a->scvs, name.p, name.n), "status.cardList");
     const json_t *card = json_array_get(list, 0);
     struct scv scv = {.meta.name = name, .cards = cards};
     const struct node_resources *c = &node.capacity;
@@ -215,12 +222,12 @@ static void read_host(struct assess *a, json_t *o)
         a->unit_mib = 1;
     for (int32_t i = 0; i < n; i++) {
         const json_t *own = json_array_get(list, (size_t)i);
-        int64_t total = own ? bounded(session_number(own, "totalMemory"))
+        int64_t total = own ? bounded(jpath_number(own, "totalMemory"))
                             : label_number(labels, NODE_MIB)
                                   ?: c->cards > 0
                                       ? bounded(c->mem / c->cards) * a->unit_mib
                                       : 0;
-        int64_t mib = bounded(total - session_number(own, "reservedMemory"));
+        int64_t mib = bounded(total - jpath_number(own, "reservedMemory"));
         h->total_mib = total > h->total_mib ? total : h->total_mib;
         if (mib)
             cards[scv.n_cards++] = (struct scv_card){
@@ -231,7 +238,7 @@ static void read_host(struct assess *a, json_t *o)
     ledger_scv_seen(a->ledger, &scv, 1);
     h->ledger = ledger_node_find(a->ledger, name);
     h->cards = n;
-    h->model = card ? session_text(card, "model") : session_text(labels, NODE_MODEL);
+    h->model = card ? jpath_text(card, "model") : label(labels, NODE_MODEL);
     h->model = h->model.n ? h->model : SPAN("unknown");
     h->shared = json_object();
     a->n_hosts++;
@@ -259,8 +266,7 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
                        const struct request *today, struct dialect_pod *hami)
 {
     struct holder *p = &a->holders[a->n_holders++];
-    struct span ours =
-        session_text(session_at(o, "metadata", "annotations"), KEY_MEM_IDX);
+    struct span ours = jpath_text(o, "metadata.annotations." KEY_MEM_IDX);
     int64_t size = h->ledger->largest_mib, limit = 0;
     bool alone = today->kind != REQUEST_MEMORY;
     struct dialect_promise promise = {0};
@@ -319,7 +325,7 @@ static void add_pending(struct assess *a, const struct pod *pod, struct dialect_
     bool rejected;
     json_t *asks = ask(hami, 0, 0, &rejected);
     bool several = !rejected && hami->cards > 1, no = rejected || hami->alone || several;
-    buf_printf(&key, "%.*s/%.*s", SPAN_ARG(pod->meta.ns), SPAN_ARG(pod->meta.name));
+    buf_printf(&key, "%.*s/%.*s", SHOW_POD(&pod->meta));
     json_object_set_new(
         a->pods, key.p,
         json_pack("{s:s,s:o,s:o}", "couldShare", no ? "no" : "yes", "reason",
@@ -412,7 +418,7 @@ static void place_all(struct assess *a)
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);
     for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
         cleanup_buf struct buf key = {0};
-        buf_printf(&key, "%.*s/%.*s", SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
+        buf_printf(&key, "%.*s/%.*s", SHOW_POD(p->pod));
         json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*,s:o*}", "node",
                                 show_json_text(p->host->ledger->name), "usedMiB",
                                 p->used ? json_integer(p->used) : NULL, "neededMiB",
@@ -483,9 +489,9 @@ int assess_write(struct buf *out, const json_t *documents, const struct cli_conf
     json_array_foreach(documents, i, list)
     {
         most += json_array_size(json_object_get(list, "items"));
-        struct span kind = session_text(list, "kind");
+        struct span kind = jpath_text(list, "kind");
         if (!rc && json_object_get(list, "nodes")) /* the extender's view */
-            rc = dialect_configure(&a.hami, session_text(list, "hamiValues"), err);
+            rc = dialect_configure(&a.hami, jpath_text(list, "hamiValues"), err);
         else if (!rc && !kind.n)
             rc = read_answer(&a, list, err);
         else if (!rc && !json_is_array(json_object_get(list, "items")))
@@ -537,11 +543,6 @@ static int ask_prometheus(json_t *documents, const struct cli_config *c, struct 
     return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;
 }
 
-static void add_page(void *documents, const json_t *list)
-{
-    json_array_append(documents, (json_t *)list);
-}
-
 static int read_files(json_t *documents, const struct cli_config *c, struct err *err)
 {
     json_error_t why;
@@ -553,17 +554,16 @@ static int read_files(json_t *documents, const struct cli_config *c, struct err 
 
 static int read_cluster(json_t *documents, struct session *s, struct err *err)
 {
+    static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
+                                        "/apis/core.run-linux.com/v1/scvs"};
     if (session_connect(s, err))
         return -1;
     json_array_append(documents, (json_t *)session_view(s)); /* or nothing */
-    return session_list(s, "/api/v1/nodes", add_page, documents, err) ||
-                   session_list(s, "/api/v1/pods", add_page, documents, err) ||
-                   (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
-                                 documents, err) &&
-                    err->code != ERR_NOT_FOUND &&
-                    err->code != ERR_FORBIDDEN) /* no scv-agent */
-               ? -1
-               : 0;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (json_array_append_new(documents, session_list(s, lists[i], err)) &&
+            (i < 2 || (err->code != ERR_NOT_FOUND && err->code != ERR_FORBIDDEN)))
+            return -1; /* without scv-agent, there are no Scvs */
+    return 0;
 }
 
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)

@@ -97,8 +97,7 @@ static void check_allocation(struct check *c, const struct scv_held *held)
             differs(c,
                     "container %.*s of pod %.*s/%.*s has card %.*s, which the pod's "
                     "annotations do not name",
-                    SPAN_ARG(held->container), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-                    SPAN_ARG(held->uuids[k]));
+                    SPAN_ARG(held->container), SHOW_POD(pod), SPAN_ARG(held->uuids[k]));
 }
 
 static void check_node(struct check *c, struct arena *a)
@@ -140,11 +139,10 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
     for (size_t i = 0; i < n_pods; i++)
         if (pods[i]->invalid && !pods[i]->finished &&
             (!node.n || span_eq(node, pods[i]->node)))
-            differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
-                    SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
-    struct span error;
-    for (size_t i = 0; !node.n && (error = cluster_state_error(cs, i)).n; i++)
-        differs(&c, "%.*s", SPAN_ARG(error));
+            differs(&c, "pod %.*s/%.*s: %.*s", SHOW_POD(pods[i]),
+                    SPAN_ARG(pods[i]->reason));
+    for (const char *const *error = cluster_state_errors(cs); !node.n && *error; error++)
+        differs(&c, "%s", *error);
     return c.n;
 }
 
@@ -157,8 +155,8 @@ static const json_t *find_by_name(const json_t *list, struct span ns, struct spa
     const json_t *item;
     json_array_foreach(list, i, item)
     {
-        if (span_eq(session_text(item, "name"), name) &&
-            (!ns.n || span_eq(session_text(item, "namespace"), ns)))
+        if (span_eq(jpath_text(item, "name"), name) &&
+            (!ns.n || span_eq(jpath_text(item, "namespace"), ns)))
             return item;
     }
     return NULL;
@@ -174,7 +172,7 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
         *theirs = json_integer_value(exact);
         return *theirs == mib;
     }
-    *theirs = session_number(card, unit_key) * c->unit;
+    *theirs = jpath_number(card, unit_key) * c->unit;
     return *theirs / c->unit == mib / c->unit;
 }
 
@@ -187,12 +185,11 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
         bool here = ledger_pod_mib(pods[i], card) >= 0;
         if (here && !find_by_name(theirs, pods[i]->ns, pods[i]->name))
             differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
-                    card->index, SPAN_ARG(pods[i]->ns), SPAN_ARG(pods[i]->name));
+                    card->index, SHOW_POD(pods[i]));
     }
     json_array_foreach(theirs, i, item)
     {
-        struct span ns = session_text(item, "namespace"),
-                    name = session_text(item, "name");
+        struct span ns = jpath_text(item, "namespace"), name = jpath_text(item, "name");
         const struct ledger_pod *pod = show_find_pod(c->node->pods, ns, name);
         if (!pod || ledger_pod_mib(pod, card) < 0)
             differs(c,
@@ -234,7 +231,7 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
         const json_t *dev = NULL, *item;
         json_array_foreach(devs, k, item)
         {
-            if (session_number(item, "id") == card->index)
+            if (jpath_number(item, "id") == card->index)
                 dev = item;
         }
         if (!dev) {
@@ -265,8 +262,7 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
         differs(&c, "the extender: %s", error ? error : "the response lists no nodes");
         return c.n;
     }
-    if (quantity_read_unit(session_text(view, "unit"), &unit, NULL) == 0 &&
-        unit != c.unit)
+    if (quantity_read_unit(jpath_text(view, "unit"), &unit, NULL) == 0 && unit != c.unit)
         differs(&c,
                 "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, but %" PRId64
                 " MiB for the extender",
@@ -282,7 +278,7 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
     c.node = NULL;
     json_array_foreach(list, i, item)
     {
-        struct span name = session_text(item, "name");
+        struct span name = jpath_text(item, "name");
         if (!node.n && !ledger_node_find(l, name) &&
             json_array_size(json_object_get(item, "devs")))
             differs(&c, "the extender lists node %.*s, which does not exist",
@@ -303,12 +299,12 @@ size_t check_isolation(struct buf *out, const struct cluster_state *cs,
         note(&c, "Events cannot be read: it is not known whether limits fail");
     json_array_foreach(list, i, event)
     {
-        struct span uid = session_text(json_object_get(event, "regarding"), "uid");
+        struct span uid = jpath_text(event, "regarding.uid");
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
         c.node = pod ? pod->node : NULL;
         if (c.node && (!node.n || span_eq(node, c.node->name)))
-            differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-                    SPAN_ARG(session_text(event, "note")));
+            differs(&c, "pod %.*s/%.*s: %.*s", SHOW_POD(pod),
+                    SPAN_ARG(jpath_text(event, "note")));
     }
     return c.n;
 }
@@ -324,8 +320,8 @@ static enum writer writer_of(const json_t *pod)
     const json_t *meta = json_object_get(pod, "metadata"),
                  *spec = json_object_get(pod, "spec"), *word,
                  *run = json_array_get(json_object_get(spec, "containers"), 0);
-    struct span phase = session_text(json_object_get(pod, "status"), "phase");
-    struct span component = session_text(json_object_get(meta, "labels"), "component");
+    struct span phase = jpath_text(pod, "status.phase");
+    struct span component = jpath_text(pod, "metadata.labels.component");
     json_auto_t *words = json_array();
     json_array_extend(words, json_object_get(run, "command"));
     size_t i;
@@ -372,23 +368,21 @@ size_t check_publishers(struct buf *out, const struct cluster_state *cs,
              "pods cannot be read: it is not known whether two programs write an Scv");
     json_array_foreach(list, i, agent)
     {
-        const json_t *meta = json_object_get(agent, "metadata");
-        struct span on = session_text(json_object_get(agent, "spec"), "nodeName");
+        struct span on = jpath_text(agent, "spec.nodeName");
         c.node = ledger_node_find(cluster_state_ledger(cs), on);
         if (!c.node || (node.n && !span_eq(node, on)) || writer_of(agent) != WRITER_AGENT)
             continue;
         json_array_foreach(list, k, other)
         {
-            bool here =
-                span_eq(session_text(json_object_get(other, "spec"), "nodeName"), on);
+            bool here = span_eq(jpath_text(other, "spec.nodeName"), on);
             enum writer writer = here ? writer_of(other) : WRITER_NONE;
             bool maybe = writer == WRITER_MAYBE;
             if (writer >= WRITER_NODE)
                 add_line(&c, maybe,
                          "pod %.*s/%.*s writes the Scv, as gpushare-node %s: delete "
                          "DaemonSet scv-agent of the older release (docs/install.md)",
-                         SPAN_ARG(session_text(meta, "namespace")),
-                         SPAN_ARG(session_text(meta, "name")),
+                         SPAN_ARG(jpath_text(agent, "metadata.namespace")),
+                         SPAN_ARG(jpath_text(agent, "metadata.name")),
                          maybe ? "may, whose command or --config cannot be read here"
                                : "does");
         }

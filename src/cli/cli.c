@@ -50,22 +50,22 @@ static const struct opt *option_with_value(const char *word)
 
 /* Commands, or names of the cluster, that can follow the arguments so far. */
 static void add_arguments(struct buf *all, const struct cli_config *c, struct span prefix,
-                          cli_names_fn names, void *ctx)
+                          cli_names_fn names)
 {
     const char *first = c->args.n ? c->args.items[0] : "";
     bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
     if (c->args.n == 0) {
         buf_adds(all, "explain\ndefrag\nassess\nusage\n");
-        names(ctx, c, false, prefix, all);
+        names(c, false, prefix, all);
     } else if (c->args.n == 1 && of_pod) {
         buf_adds(all, "pod\n");
     } else if (c->args.n == 2 && of_pod) {
-        names(ctx, c, true, prefix, all);
+        names(c, true, prefix, all);
     }
 }
 
 void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names_fn names,
-                        void *ctx, struct buf *out)
+                        struct buf *out)
 {
     cleanup_buf struct buf all = {0};
     const char *last = argc > 1 ? argv[argc - 1] : "";
@@ -86,7 +86,7 @@ void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names
         buf_adds(&all, "--config\n--help\n--version\n");
     } else if (null && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv, env,
                                 yaml_read_options, null, NULL) == OPT_RUN) {
-        add_arguments(&all, &config, span_of(last), names, ctx);
+        add_arguments(&all, &config, span_of(last), names);
     }
     if (null)
         fclose(null);
@@ -174,8 +174,8 @@ static bool cli_has_shape(const struct cli_config *c)
     return c->cards || c->memory || c->model;
 }
 
-static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
-                      struct defrag_plan_goal *goal, struct err *err)
+static int plan_moves(struct cli_run *r, json_t *rules, struct defrag_plan_goal *goal,
+                      struct err *err)
 {
     enum { MIB = 1 << 20 };
     const struct cli_config *c = r->session.config;
@@ -226,10 +226,8 @@ static int cli_defrag(struct cli_run *r, struct err *err)
         return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
     if (load(r, err))
         return -1;
-    struct defrag_rules *rules = defrag_rules_new();
-    int rc = plan_moves(r, rules, &goal, err);
-    defrag_rules_free(rules);
-    return rc;
+    json_auto_t *rules = json_object();
+    return plan_moves(r, rules, &goal, err);
 }
 
 enum {
@@ -321,8 +319,8 @@ static void finish(struct cli_run *r)
 }
 
 /* A cli_names_fn; appends nothing if the cluster does not respond within seconds. */
-static void complete_names(void *ctx, const struct cli_config *config, bool pods,
-                           struct span prefix, struct buf *out)
+static void complete_names(const struct cli_config *config, bool pods, struct span prefix,
+                           struct buf *out)
 {
     struct cli_config quick = *config;
     struct cli_run r = {.session.config = &quick};
@@ -330,7 +328,6 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     const struct cluster_state_node **nodes;
     const struct cluster_state_pod **all;
     struct err err;
-    (void)ctx;
     quick.classic = true; /* lists nodes and pods only */
     quick.timeout_ms = 3000;
     if (session_load(&r.session, &err) == 0) {
@@ -351,10 +348,12 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     finish(&r);
 }
 
-static int command(struct cli_run *r, struct err *err)
+static int command(void *ctx, struct err *err)
 {
+    struct cli_run *r = ctx;
     const struct cli_config *c = r->session.config;
     const char *first = c->args.n ? c->args.items[0] : "";
+    log_set_level((enum log_level)c->log_level);
     if (!strcmp(first, "explain"))
         return cli_explain(r, err);
     if (!strcmp(first, "defrag"))
@@ -402,26 +401,14 @@ int cli_main(int argc, char **argv)
 {
     struct cli_config config = {0};
     struct cli_run run = {.session.config = &config};
-    struct err err = {0};
-    int rc = -1;
+    int rc;
     if (argc > 1 && !strcmp(argv[1], "__complete")) {
         log_set_level(LOG_ERROR);
-        cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &run.out);
-        rc = entry_print(&run.out, &err);
-        finish(&run);
-        return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+        cli_complete_words(argc - 1, argv + 1, environ, complete_names, &run.out);
+        rc = entry_print(&run.out, NULL);
+    } else {
+        rc = entry_command(&cli_program, &config, argc, argv, command, &run);
     }
-    enum opt_result r = opt_load(&cli_program, &config, argc, argv, environ,
-                                 yaml_read_options, stdout, &err);
-    if (r == OPT_RUN) {
-        log_set_level((enum log_level)config.log_level);
-        rc = command(&run, &err);
-    } else if (r == OPT_DONE) {
-        rc = 0;
-    }
-    if (rc < 0)
-        fprintf(stderr, "%s: %s\n", cli_program.name, err.msg);
     finish(&run);
-    opt_free(&cli_program, &config);
     return rc < 0 ? EXIT_FAILURE : rc;
 }

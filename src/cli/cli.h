@@ -13,10 +13,10 @@ int cli_main(int argc, char **argv);
 
 /* Appends the names of the cluster's nodes, or of its pods, one per line. Pods are
  * NAMESPACE/NAME; those of the user's namespace are NAME unless `prefix` has a slash. */
-typedef void (*cli_names_fn)(void *ctx, const struct cli_config *config, bool pods,
+typedef void (*cli_names_fn)(const struct cli_config *config, bool pods,
                              struct span prefix, struct buf *out);
 /* Appends the possible completions of the last argument, one per line, and then ":4", the
  * directive by which kubectl offers no file names (cobra's ShellCompDirectiveNoFileComp).
  */
 void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names_fn names,
-                        void *ctx, struct buf *out);
+                        struct buf *out);

@@ -23,14 +23,15 @@
 
 static struct span annotation(const json_t *pod, const char *key)
 {
-    return session_text(session_at(pod, "metadata", "annotations"), key);
+    return span_of(
+        json_string_value(json_object_get(jpath(pod, "metadata.annotations"), key)));
 }
 
 static const json_t *controller_of(const json_t *pod)
 {
     const json_t *owner;
     size_t i;
-    json_array_foreach(session_at(pod, "metadata", "ownerReferences"), i, owner)
+    json_array_foreach(jpath(pod, "metadata.ownerReferences"), i, owner)
     {
         if (json_is_true(json_object_get(owner, "controller")))
             return owner;
@@ -43,7 +44,7 @@ static const char *stays_for_controller(const json_t *pod, bool safe)
     static const char *const replacing[] = {"ReplicaSet", "ReplicationController",
                                             "StatefulSet"};
     const json_t *controller = controller_of(pod);
-    struct span kind = session_text(controller, "kind");
+    struct span kind = jpath_text(controller, "kind");
     if (annotation(pod, KEY_MIRROR).n)
         return "is the mirror pod of a static pod";
     if (!controller)
@@ -71,7 +72,7 @@ static const char *stays_for_volumes(const json_t *spec, bool safe)
             return "has a volume claim, whose volume may be tied to nodes";
         dir = json_object_get(volume, "emptyDir");
         if (!safe && (json_object_get(volume, "hostPath") ||
-                      (dir && !span_eq(session_text(dir, "medium"), SPAN("Memory")))))
+                      (dir && !span_eq(jpath_text(dir, "medium"), SPAN("Memory")))))
             return "has local data: emptyDir or hostPath (safe-to-evict is not true)";
     }
     return NULL;
@@ -88,7 +89,7 @@ static bool is_checked_resource(const char *name)
 /* `others`: resources of this domain do not matter; or NULL. */
 static const char *stays_for_containers(const json_t *containers, const char *others)
 {
-    static const char *const lists[] = {"requests", "limits"};
+    static const char *const lists[] = {"resources.requests", "resources.limits"};
     const json_t *c, *port, *amount;
     const char *name;
     size_t i, k;
@@ -96,12 +97,11 @@ static const char *stays_for_containers(const json_t *containers, const char *ot
     {
         json_array_foreach(json_object_get(c, "ports"), k, port)
         {
-            if (session_number(port, "hostPort"))
+            if (jpath_number(port, "hostPort"))
                 return "uses a port of its node";
         }
         for (k = 0; k < ARRAY_LEN(lists); k++)
-            json_object_foreach((json_t *)session_at(c, "resources", lists[k]), name,
-                                amount)
+            json_object_foreach((json_t *)jpath(c, lists[k]), name, amount)
             {
                 if (!is_checked_resource(name) &&
                     !(others && span_starts(span_of(name), span_of(others))))
@@ -113,15 +113,15 @@ static const char *stays_for_containers(const json_t *containers, const char *ot
 
 static const char *stays_for_constraints(const json_t *spec, const char *others)
 {
-    const json_t *affinity = json_object_get(spec, "affinity"), *spread;
+    const json_t *spread;
     size_t i;
-    if (session_at(affinity, "podAffinity", REQUIRED) ||
-        session_at(affinity, "podAntiAffinity", REQUIRED))
+    if (jpath(spec, "affinity.podAffinity." REQUIRED) ||
+        jpath(spec, "affinity.podAntiAffinity." REQUIRED))
         return "has required pod affinity or anti-affinity, which the plan does not "
                "check";
     json_array_foreach(json_object_get(spec, "topologySpreadConstraints"), i, spread)
     {
-        if (!span_eq(session_text(spread, "whenUnsatisfiable"), SPAN("ScheduleAnyway")))
+        if (!span_eq(jpath_text(spread, "whenUnsatisfiable"), SPAN("ScheduleAnyway")))
             return "has a topology spread constraint, which the plan does not check";
     }
     if (json_array_size(json_object_get(spec, "resourceClaims")))
@@ -138,7 +138,7 @@ const char *defrag_rules_ties(const json_t *spec)
 }
 
 /* Also by what the extender does not reserve for: a minimum of 1, the label of Volcano's jobs. */
-static bool names_a_group(const json_t *meta, const json_t *spec)
+static bool names_a_group(const json_t *pod)
 {
     static const char *const keys[] = {"pod-group.scheduling.sigs.k8s.io",
                                        "pod-group.scheduling.sigs.k8s.io/name",
@@ -147,11 +147,10 @@ static bool names_a_group(const json_t *meta, const json_t *spec)
                                        "volcano.sh/job-name",
                                        "scheduling.k8s.io/group-name",
                                        "scheduling.volcano.sh/group-name"};
-    bool any =
-        json_object_get(spec, "workloadRef") || json_object_get(spec, "schedulingGroup");
+    bool any = jpath(pod, "spec.workloadRef") || jpath(pod, "spec.schedulingGroup");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        any |= session_at(meta, "labels", keys[i]) ||
-               session_at(meta, "annotations", keys[i]);
+        any |= annotation(pod, keys[i]).p ||
+               json_object_get(jpath(pod, "metadata.labels"), keys[i]);
     return any;
 }
 
@@ -161,71 +160,50 @@ static const char *stays(const json_t *pod)
     struct span evict = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
     bool safe = span_eq(evict, SPAN("true"));
     const char *why;
-    if (session_at(pod, "metadata", "deletionTimestamp"))
+    if (jpath(pod, "metadata.deletionTimestamp"))
         return "is being deleted";
     if ((why = stays_for_controller(pod, safe)))
         return why;
     if (span_eq(evict, SPAN("false")))
         return "has the annotation safe-to-evict: false";
-    if (names_a_group(json_object_get(pod, "metadata"), spec))
+    if (names_a_group(pod))
         return "is a member of a gang";
     why = stays_for_volumes(spec, safe);
     return why ? why : stays_for_constraints(spec, NULL);
 }
 
-/* By UID: of each pod, what the rules read. */
-struct defrag_rules {
-    json_t *pods;
-};
-
-struct defrag_rules *defrag_rules_new(void)
-{
-    struct defrag_rules *m = xcalloc(1, sizeof *m);
-    m->pods = json_object();
-    return m;
-}
-
-void defrag_rules_free(struct defrag_rules *m)
-{
-    if (!m)
-        return;
-    json_decref(m->pods);
-    free(m);
-}
-
 /* An O* that is absent is left out. */
-void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
-                           const json_t *items)
+void defrag_rules_add_pods(json_t *rules, const struct ledger *l, const json_t *items)
 {
     const json_t *pod;
     size_t i;
     json_array_foreach(items, i, pod)
     {
-        struct span uid = session_text(json_object_get(pod, "metadata"), "uid");
+        struct span uid = jpath_text(pod, "metadata.uid");
         const struct ledger_pod *p = ledger_pod_find(l, uid);
         if (!uid.n || !p)
             continue;
-        json_object_set_new(m->pods, uid.p,
+        json_object_set_new(rules, uid.p,
                             json_pack("{s:O*,s:s*}", "controller",
                                       json_object_get(controller_of(pod), "uid"), "stays",
                                       stays(pod)));
     }
 }
 
-static const json_t *pod_of(const struct defrag_rules *m, struct span uid)
+static const json_t *pod_of(const json_t *rules, struct span uid)
 {
-    return json_object_getn(m->pods, uid.n ? uid.p : "", uid.n);
+    return json_object_getn(rules, uid.n ? uid.p : "", uid.n);
 }
 
-const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid)
+const char *defrag_rules_stays(const json_t *rules, struct span uid)
 {
-    const json_t *p = pod_of(m, uid);
-    return p ? session_text(p, "stays").p : "has just been created";
+    const json_t *p = pod_of(rules, uid);
+    return p ? jpath_text(p, "stays").p : "has just been created";
 }
 
-struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid)
+struct span defrag_rules_controller(const json_t *rules, struct span uid)
 {
-    return session_text(pod_of(m, uid), "controller");
+    return jpath_text(pod_of(rules, uid), "controller");
 }
 
 bool defrag_rules_allow(const struct ledger_pod *pod, const struct ledger_node *node,
@@ -240,7 +218,7 @@ bool defrag_rules_allow(const struct ledger_pod *pod, const struct ledger_node *
 /* -- the plan -- */
 
 struct sources {
-    struct defrag_rules *rules;
+    json_t *rules;
     const struct defrag_plan_goal *goal;
     const struct ledger_pod *pod; /* of the target; NULL: a shape */
 };
@@ -279,7 +257,7 @@ static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
     return ledger_pod_requests(pod);
 }
 
-int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
+int defrag_plan_compute(const struct cluster_state *cs, json_t *rules,
                         const struct defrag_plan_goal *goal, struct arena *a,
                         struct defrag_plan_result *plan, struct err *err)
 {
@@ -290,18 +268,18 @@ int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rul
         p = ledger_next_pod(l, p);
     if (goal->name.n && !p)
         return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s not found among pods with GPUs",
-                       SPAN_ARG(goal->ns), SPAN_ARG(goal->name));
+                       SHOW_POD(goal));
     if (p && p->node)
         return err_set(err, ERR_INVALID, "pod %.*s/%.*s is already bound to node %.*s",
-                       SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(p->node->name));
+                       SHOW_POD(p), SPAN_ARG(p->node->name));
     if (p && p->invalid_reason)
-        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %s", SPAN_ARG(p->ns),
-                       SPAN_ARG(p->name), p->invalid_reason);
+        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %s", SHOW_POD(p),
+                       p->invalid_reason);
     if (p && p->request->kind != REQUEST_MEMORY && p->request->kind != REQUEST_CARDS)
         return err_set(err, ERR_INVALID,
                        "pod %.*s/%.*s requests nvidia.com/gpu, whose cards the kubelet "
                        "chooses; expected gpu-mem or gpu-count",
-                       SPAN_ARG(p->ns), SPAN_ARG(p->name));
+                       SHOW_POD(p));
     plan->node = goal->node.n ? ledger_node_find(l, goal->node) : NULL;
     if (goal->node.n && !plan->node)
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found",
@@ -352,7 +330,7 @@ static void add_rows(struct buf *out, const struct defrag_plan *d, int64_t unit,
         cleanup_free char *to = place_text(m->to, m->cards);
         request_write(&request, m->pod->request, unit);
         table_cell(&t, PLAIN, "%zu", i + 1);
-        table_cell(&t, PLAIN, "%.*s/%.*s", SPAN_ARG(m->pod->ns), SPAN_ARG(m->pod->name));
+        table_cell(&t, PLAIN, "%.*s/%.*s", SHOW_POD(m->pod));
         table_span(&t, PLAIN, buf_span(&request));
         table_cell(&t, PLAIN, "%s", from);
         table_cell(&t, PLAIN, "%s", to);
@@ -378,7 +356,7 @@ static int compare_stays(const void *a, const void *b)
 }
 
 /* The reasons for which pods with cards stay: on the node, or anywhere if it is NULL. */
-static size_t list_stays(const struct cluster_state *cs, const struct defrag_rules *rules,
+static size_t list_stays(const struct cluster_state *cs, const json_t *rules,
                          const struct ledger_node *node, struct stay *stays)
 {
     const struct ledger *l = cluster_state_ledger(cs);
@@ -406,23 +384,16 @@ static size_t list_stays(const struct cluster_state *cs, const struct defrag_rul
 }
 
 static void add_stays(struct buf *out, const struct cluster_state *cs,
-                      const struct defrag_rules *rules, const struct ledger_node *node)
+                      const json_t *rules, const struct ledger_node *node)
 {
     struct stay stays[STAYS_MAX];
     size_t n = list_stays(cs, rules, node, stays);
     for (size_t i = 0; i < n; i++) {
-        table_text(out, "stays: pod %.*s/%.*s", SPAN_ARG(stays[i].first->ns),
-                   SPAN_ARG(stays[i].first->name));
+        table_text(out, "stays: pod %.*s/%.*s", SHOW_POD(stays[i].first));
         if (stays[i].pods > 1)
             buf_printf(out, " (and %zu more)", stays[i].pods - 1);
         buf_printf(out, " %s\n", stays[i].why);
     }
-}
-
-static json_t *pod_json(const struct ledger_pod *pod)
-{
-    return json_pack("{s:o,s:o,s:o}", "namespace", show_json_text(pod->ns), "name",
-                     show_json_text(pod->name), "uid", show_json_text(pod->uid));
 }
 
 static json_t *cards_json(const struct ledger_node *node, uint64_t cards)
@@ -434,7 +405,7 @@ static json_t *cards_json(const struct ledger_node *node, uint64_t cards)
     return list;
 }
 
-static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rules *rules,
+static json_t *plan_json(const struct cluster_state *cs, const json_t *rules,
                          const struct defrag_plan_result *plan)
 {
     const struct defrag_plan *d = &plan->plan;
@@ -445,7 +416,7 @@ static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rul
                   ledger_settings(cluster_state_ledger(cs))->unit_mib);
     ARRAY_EACH_ITEM(const struct defrag_move, m, d->moves, d->n)
     {
-        json_t *o = pod_json(m->pod);
+        json_t *o = show_json_pod(m->pod);
         json_object_set_new(o, "fromNode", show_json_text(d->node->name));
         json_object_set_new(o, "fromCards",
                             cards_json(d->node, cards_of(d->node, m->pod)));
@@ -457,9 +428,9 @@ static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rul
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_pack("{s:s,s:I,s:o}", "reason", stays[i].why,
                                               "pods", (json_int_t)stays[i].pods, "first",
-                                              pod_json(stays[i].first)));
+                                              show_json_pod(stays[i].first)));
     return json_pack("{s:o*,s:o,s:b,s:b,s:o*,s:o*,s:o,s:o}", "pod",
-                     plan->pod ? pod_json(plan->pod) : NULL, "request",
+                     plan->pod ? show_json_pod(plan->pod) : NULL, "request",
                      show_json_text(buf_span(&text)), "found", plan->found, "shortest",
                      !d->bounded, "node",
                      plan->found ? show_json_text(d->node->name) : NULL, "cards",
@@ -468,9 +439,8 @@ static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rul
 }
 
 void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
-                       const struct defrag_rules *rules,
-                       const struct defrag_plan_result *plan, enum show_format format,
-                       bool colors)
+                       const json_t *rules, const struct defrag_plan_result *plan,
+                       enum show_format format, bool colors)
 {
     const struct defrag_plan *d = &plan->plan;
     int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
@@ -484,8 +454,7 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
     }
     request_write(&request, &plan->request, unit);
     if (plan->pod)
-        table_text(out, "pod %.*s/%.*s (%s)", SPAN_ARG(plan->pod->ns),
-                   SPAN_ARG(plan->pod->name), request.p);
+        table_text(out, "pod %.*s/%.*s (%s)", SHOW_POD(plan->pod), request.p);
     else
         buf_add_printable(out, buf_span(&request));
     if (!plan->found) {
@@ -522,7 +491,7 @@ enum {
 
 struct applying {
     struct session *s;
-    struct defrag_rules *rules;
+    json_t *rules;
     struct defrag_plan_goal goal; /* node: that of the plan */
     sigset_t signals;
 };
@@ -540,21 +509,15 @@ __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
 
 static void say_bound(const struct ledger_pod *p)
 {
-    say("pod %.*s/%.*s is bound to node %.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name),
-        SPAN_ARG(p->node->name));
+    say("pod %.*s/%.*s is bound to node %.*s", SHOW_POD(p), SPAN_ARG(p->node->name));
 }
 
-static void add_pods(void *ctx, const json_t *list)
+int defrag_apply_load(struct session *s, json_t *rules, struct err *err)
 {
-    const struct applying *w = ctx;
-    defrag_rules_add_pods(w->rules, cluster_state_ledger(w->s->state),
+    json_auto_t *list = session_list(s, "/api/v1/pods", err);
+    defrag_rules_add_pods(rules, cluster_state_ledger(s->state),
                           json_object_get(list, "items"));
-}
-
-int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)
-{
-    struct applying w = {.s = s, .rules = rules};
-    return session_list(s, "/api/v1/pods", add_pods, &w, err);
+    return list ? 0 : -1;
 }
 
 /* Reads the pods that have come since the lists. */
@@ -631,7 +594,7 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
     session_pod_path(&path, e->ns, e->name);
     buf_adds(&path, "/eviction");
     body_eviction(&body, e->ns, e->name, e->uid, -1);
-    buf_printf(&what, "eviction of pod %.*s/%.*s", SPAN_ARG(e->ns), SPAN_ARG(e->name));
+    buf_printf(&what, "eviction of pod %.*s/%.*s", SHOW_POD(e));
     const struct kube_request request = {.method = "POST",
                                          .path = path.p,
                                          .body = buf_span(&body),
@@ -673,8 +636,7 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
 {
     cleanup_buf struct buf what = {0};
     int64_t until_ms = deadline(w);
-    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SPAN_ARG(e->ns),
-               SPAN_ARG(e->name));
+    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SHOW_POD(e));
     for (;;) {
         if (read_new_pods(w, err))
             return -1;
@@ -684,7 +646,7 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
             return err_set(
                 err, ERR_CONFLICT,
                 "pod %.*s/%.*s, which replaces %.*s, is bound to the same node",
-                SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(e->name));
+                SHOW_POD(p), SPAN_ARG(e->name));
         if (p && !ledger_pod_find(l, e->uid)) {
             say_bound(p);
             return 0;
@@ -708,8 +670,7 @@ static int move_one(struct applying *w, const struct ledger_pod *pod, struct err
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
             json_object_setn_new(before, p->uid.p, p->uid.n, json_true());
-    say("evicting pod %.*s/%.*s from node %.*s", SPAN_ARG(e.ns), SPAN_ARG(e.name),
-        SPAN_ARG(w->goal.node));
+    say("evicting pod %.*s/%.*s from node %.*s", SHOW_POD(&e), SPAN_ARG(w->goal.node));
     return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
 }
 
@@ -738,14 +699,13 @@ static int await_bound(struct applying *w, struct span uid, struct err *err)
 {
     cleanup_buf struct buf what = {0};
     int64_t until_ms = deadline(w);
-    buf_printf(&what, "pod %.*s/%.*s is bound", SPAN_ARG(w->goal.ns),
-               SPAN_ARG(w->goal.name));
+    buf_printf(&what, "pod %.*s/%.*s is bound", SHOW_POD(&w->goal));
     for (;;) {
         const struct ledger_pod *p =
             ledger_pod_find(cluster_state_ledger(w->s->state), uid);
         if (!p)
             return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
-                           SPAN_ARG(w->goal.ns), SPAN_ARG(w->goal.name));
+                           SHOW_POD(&w->goal));
         if (p->node) {
             say_bound(p);
             return 0;
@@ -755,7 +715,7 @@ static int await_bound(struct applying *w, struct span uid, struct err *err)
     }
 }
 
-int defrag_apply_run(struct session *s, struct defrag_rules *rules,
+int defrag_apply_run(struct session *s, json_t *rules,
                      const struct defrag_plan_goal *goal,
                      const struct defrag_plan_result *plan, struct err *err)
 {

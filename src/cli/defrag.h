@@ -22,19 +22,13 @@
  * CPU, memory and cards.
  */
 
-struct defrag_rules;
-
-struct defrag_rules *defrag_rules_new(void); /* new */
-void defrag_rules_free(struct defrag_rules *m);
-
-/* Adds the items of a PodList that the ledger has. An item replaces the one with its UID. */
-void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
-                           const json_t *items);
+/* `rules`: by UID what is read of each pod; first an empty object. Adds the items of a PodList that the ledger has. An item replaces the one with its UID. */
+void defrag_rules_add_pods(json_t *rules, const struct ledger *l, const json_t *items);
 
 /* Why the pod stays where it is, as the end of a sentence; NULL: it may be moved. */
-const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid);
+const char *defrag_rules_stays(const json_t *rules, struct span uid);
 /* UID of the pod's controller; empty: it has none, or the pod is unknown. */
-struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid);
+struct span defrag_rules_controller(const json_t *rules, struct span uid);
 /* May the pod run on the node? NULL: a pod without constraints that tolerates every taint.
  * `cordoned_too`: also on a cordoned node that its tolerations allow. */
 bool defrag_rules_allow(const struct ledger_pod *pod, const struct ledger_node *node,
@@ -66,14 +60,13 @@ struct defrag_plan_result {
 
 /* Pods in the plan are borrowed from the state until its next input; the rest is in the
  * arena. -1: no such pending pod, or its request is not for memory or whole cards. */
-int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
+int defrag_plan_compute(const struct cluster_state *cs, json_t *rules,
                         const struct defrag_plan_goal *goal, struct arena *a,
                         struct defrag_plan_result *plan, struct err *err);
 /* Appends the plan, or why there is none, and the pods that stay. */
 void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
-                       const struct defrag_rules *rules,
-                       const struct defrag_plan_result *plan, enum show_format format,
-                       bool colors);
+                       const json_t *rules, const struct defrag_plan_result *plan,
+                       enum show_format format, bool colors);
 
 /*
  * `defrag`: reads what the rules need, and executes a plan.
@@ -87,10 +80,10 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
  */
 
 /* Lists the pods of the session's cluster into the rules. */
-int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err);
+int defrag_apply_load(struct session *s, json_t *rules, struct err *err);
 /* Executes a plan with at least one move, and prints each step to standard output. For a
  * pending pod, waits until it is bound. -1: an error, with everything that was done
  * printed. */
-int defrag_apply_run(struct session *s, struct defrag_rules *rules,
+int defrag_apply_run(struct session *s, json_t *rules,
                      const struct defrag_plan_goal *goal,
                      const struct defrag_plan_result *plan, struct err *err);

@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/jread.h"
 #include "base/mem.h"
 #include "domain/diagnosis.h"
 #include "domain/keys.h"
@@ -25,17 +24,17 @@ void explain_request(struct explain_page *p)
 
 struct span explain_unscheduled(const json_t *pod, bool *tried)
 {
-    const json_t *conditions = session_at(pod, "status", "conditions"), *item;
+    const json_t *conditions = jpath(pod, "status.conditions"), *item;
     struct span message = {0};
     size_t i;
     json_array_foreach(conditions, i, item)
     {
-        if (!span_eq(session_text(item, "type"), SPAN("PodScheduled")))
+        if (!span_eq(jpath_text(item, "type"), SPAN("PodScheduled")))
             continue;
         if (tried)
             *tried = true;
-        if (span_eq(session_text(item, "status"), SPAN("False")))
-            message = session_text(item, "message");
+        if (span_eq(jpath_text(item, "status"), SPAN("False")))
+            message = jpath_text(item, "message");
     }
     return message;
 }
@@ -43,15 +42,15 @@ struct span explain_unscheduled(const json_t *pod, bool *tried)
 static void add_condition(struct explain_page *p)
 {
     enum { UNTRIED_S = 10 };
-    const json_t *meta = json_object_get(p->facts->object, "metadata");
     bool tried = false, known = false;
     int64_t created_s;
     struct span message = explain_unscheduled(p->facts->object, &tried);
     if (message.n)
         table_line(p->out, "kube-scheduler: %.*s", SPAN_ARG(message));
-    struct span scheduler =
-        session_text(json_object_get(p->facts->object, "spec"), "schedulerName");
-    if (tried || !clock_parse(session_text(meta, "creationTimestamp"), &created_s) ||
+    struct span scheduler = jpath_text(p->facts->object, "spec.schedulerName");
+    if (tried ||
+        !clock_parse(jpath_text(p->facts->object, "metadata.creationTimestamp"),
+                     &created_s) ||
         p->facts->now_s - created_s < UNTRIED_S)
         return;
     const uint32_t hash = ledger_scheduler(scheduler);
@@ -76,8 +75,8 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
         int64_t mib = ledger_pod_mib(pods[i], card);
         if (mib < 0)
             continue;
-        buf_printf(out, "%s%.*s/%.*s %s", before, SPAN_ARG(pods[i]->ns),
-                   SPAN_ARG(pods[i]->name), show_units(mib, unit).s);
+        buf_printf(out, "%s%.*s/%.*s %s", before, SHOW_POD(pods[i]),
+                   show_units(mib, unit).s);
         before = ", ";
     }
 }
@@ -111,9 +110,8 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
  */
 static void add_time(struct explain_page *p, const struct cluster_state_pod *object)
 {
-    const json_t *metadata = json_object_get(p->facts->object, "metadata");
     struct span time =
-        session_text(json_object_get(metadata, "annotations"), KEY_MEM_ASSUME_TIME);
+        jpath_text(p->facts->object, "metadata.annotations." KEY_MEM_ASSUME_TIME);
     int64_t ns;
     if (span_i64(time, &ns) && ns > 0) {
         buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
@@ -172,8 +170,7 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
 {
     const struct ledger_node *node = p->pod->node;
     bool any = false;
-    struct span leaves =
-        session_text(json_object_get(p->facts->object, "metadata"), "deletionTimestamp");
+    struct span leaves = jpath_text(p->facts->object, "metadata.deletionTimestamp");
     table_text(p->out, " is bound to node %.*s%s", SPAN_ARG(node->name),
                p->pod->running ? " and running" : ", not running yet");
     if (p->pod->terminating)
@@ -224,18 +221,17 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                              .l = cluster_state_ledger(cs),
                              .facts = facts,
                              .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib};
-    const json_t *status = json_object_get(facts->object, "status");
-    struct span reason = session_text(status, "reason"),
-                message = session_text(status, "message");
-    if (!found && reason.n && span_eq(session_text(status, "phase"), SPAN("Failed"))) {
+    struct span reason = jpath_text(facts->object, "status.reason"),
+                message = jpath_text(facts->object, "status.message");
+    if (!found && reason.n &&
+        span_eq(jpath_text(facts->object, "status.phase"), SPAN("Failed"))) {
         table_text(out, "pod %.*s/%.*s failed with %.*s", SPAN_ARG(ns), SPAN_ARG(name),
                    SPAN_ARG(reason));
         if (message.n && strstr(message.p, KEY_NO_PROMISE))
             table_text(out,
                        ": it was bound to node %.*s without a card; kube-scheduler did "
                        "not ask the extender",
-                       SPAN_ARG(session_text(json_object_get(facts->object, "spec"),
-                                             "nodeName")));
+                       SPAN_ARG(jpath_text(facts->object, "spec.nodeName")));
         buf_adds(out, "\n  ");
         table_line(out, "status.message: %.*s", SPAN_ARG(message));
         return 0;
@@ -262,40 +258,34 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
 /* -- the API server -- */
 
 /* 0: unknown, by `err`; a user need not be allowed to read these objects. */
-static uint32_t read_minimum(const struct session *s, struct span body, struct err *err)
+static uint32_t read_minimum(const struct session *s, const struct ledger_member *m,
+                             struct err *err)
 {
     const struct pod_group_reader from = {kube_ask, s->client, clock_mono_ms};
-    cleanup_arena struct arena a = {0};
-    struct jread j;
-    struct pod pod;
+    struct span ns;
     struct gang gang;
     uint32_t minimum = 0;
-    jread_init(&j, body.p, body.n);
-    pod_read(&j, &a, &pod);
-    if (jread_finish(&j, NULL) || !gang_of(&pod, &gang) || gang.minimum)
+    if (!m || m->minimum)
         return 0;
-    pod_group_read(&from, pod.meta.ns, &gang, s->config->timeout_ms, &minimum, err);
+    gang_of_key(m->gang->key, &ns, &gang);
+    pod_group_read(&from, ns, &gang, s->config->timeout_ms, &minimum, err);
     return minimum;
 }
 
-/* Of the gang, those that wait beside the pod; of many, some. */
-static void read_members(const struct session *s, struct span ns, struct span name,
-                         json_t *members)
+/* Of the gang, those that wait beside the pod; of many, some. New. */
+static json_t *read_members(const struct session *s, const struct ledger_member *of)
 {
     enum { MEMBERS_MAX = 8 };
-    const struct ledger_pod *pod =
-        show_find_pod(ledger_first_pending(cluster_state_ledger(s->state)), ns, name);
-    struct err err;
-    const struct ledger_member *m =
-        pod && pod->member ? pod->member->gang->members : NULL;
+    json_t *members = json_array();
+    const struct ledger_member *m = of ? of->gang->members : NULL;
     for (; m && json_array_size(members) < MEMBERS_MAX; m = m->next) {
         cleanup_buf struct buf path = {0};
-        if (m->pod->node || m->pod == pod)
+        if (m->pod->node || m == of)
             continue;
-        session_pod_path(&path, ns, m->pod->name);
-        json_t *member = session_get(s, path.p, &err);
-        json_array_append_new(members, member ? member : json_null());
+        session_pod_path(&path, m->pod->ns, m->pod->name);
+        json_array_append_new(members, session_get(s, path.p, NULL) ?: json_null());
     }
+    return members;
 }
 
 /* Those of the pod's namespace, for the ledger, which knows what its pods use. */
@@ -313,10 +303,9 @@ static int read_quotas(const struct session *s, struct span ns, struct err *err)
     json_auto_t *list = session_get(s, path.p, err);
     json_array_foreach(json_object_get(list, "items"), i, item)
     {
-        cleanup_free char *hard = json_dumps(session_at(item, "spec", "hard"), 0);
+        cleanup_free char *hard = json_dumps(jpath(item, "spec.hard"), 0);
         const struct quota quota = {
-            .meta = {.ns = ns,
-                     .name = session_text(json_object_get(item, "metadata"), "name")},
+            .meta = {.ns = ns, .name = jpath_text(item, "metadata.name")},
             .hard = span_of(hard)};
         quotas_seen(ledger_quotas((struct ledger *)l), &quota, 0);
     }
@@ -327,23 +316,20 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
                 bool colors, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    cleanup_reply struct httpc_reply reply = {0};
-    json_auto_t *pod = NULL;
     struct err why = {0}, quotas;
     struct explain_facts facts = {
         .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
     session_pod_path(&path, ns, name);
-    const struct kube_request request = {
-        .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
-    if (kube_ask(s->client, &request, &reply, NULL) == 0 && reply.body.n) {
-        facts.object = pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-        facts.minimum = read_minimum(s, buf_span(&reply.body), &why);
-        facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
-    }
-    json_auto_t *members = json_array();
-    read_members(s, ns, name, members);
-    facts.no_quotas = read_quotas(s, ns, &quotas) ? quotas.msg : NULL;
+    json_auto_t *pod = session_get(s, path.p, NULL);
+    const struct ledger_pod *pending =
+        show_find_pod(ledger_first_pending(cluster_state_ledger(s->state)), ns, name);
+    const struct ledger_member *member = pending ? pending->member : NULL;
+    json_auto_t *members = read_members(s, member);
+    facts.object = pod;
     facts.members = members;
+    facts.minimum = read_minimum(s, member, &why);
+    facts.invalid = why.code == ERR_INVALID ? why.msg : NULL;
+    facts.no_quotas = read_quotas(s, ns, &quotas) ? quotas.msg : NULL;
     session_write_outage(out, s, facts.view);
     return explain_pod(out, s->state, ns, name, &facts, err);
 }

@@ -42,16 +42,16 @@ static void add_reserved(struct explain_page *p, struct buf *out,
     size_t i, k;
     json_array_foreach(json_object_get(viewed, "devs"), k, dev)
     {
-        if (session_number(dev, "id") != card->index)
+        if (jpath_number(dev, "id") != card->index)
             continue;
         json_array_foreach(json_object_get(dev, "reservations"), i, item)
         {
-            int64_t mib = session_number(item, "mib");
+            int64_t mib = jpath_number(item, "mib");
             buf_printf(out, "%s%.*s/%.*s %s", before,
-                       SPAN_ARG(session_text(item, "namespace")),
-                       SPAN_ARG(session_text(item, "name")), show_units(mib, p->unit).s);
+                       SPAN_ARG(jpath_text(item, "namespace")),
+                       SPAN_ARG(jpath_text(item, "name")), show_units(mib, p->unit).s);
             before = ", ";
-            if (!span_eq(session_text(item, "uid"), p->pod->uid))
+            if (!span_eq(jpath_text(item, "uid"), p->pod->uid))
                 continue;
             buf_printf(&p->own, "%sGPU%" PRId32, p->own.n ? ", " : "", card->index);
             p->own_node = node->name;
@@ -60,22 +60,6 @@ static void add_reserved(struct explain_page *p, struct buf *out,
 }
 
 /* -- nodes, cards and the verdict -- */
-
-/* What is wrong with a card. */
-static const char *const card_words[] = {
-    [OBSTACLE_NONE] = "fits",
-    [OBSTACLE_MODEL] = "model or clock does not match",
-    [OBSTACLE_SIZE] = "too small",
-    [OBSTACLE_UNHEALTHY] = "unhealthy",
-    [OBSTACLE_EXCLUDED] = "excluded by the ConfigMap",
-    [OBSTACLE_HELD] = "allocated through nvidia.com/gpu",
-    [OBSTACLE_DUPLICATE] = "has the same UUID as another card",
-    [OBSTACLE_WHOLE] = "promised as a whole card",
-    [OBSTACLE_MEMORY] = "lacks ",
-    [OBSTACLE_SLOTS] = "has too few free slots",
-    [OBSTACLE_COMPUTE] = "lacks ",
-    [OBSTACLE_SHARED] = "not entirely free",
-};
 
 /* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
 static void add_holder(struct buf *out, const struct ledger_node *node,
@@ -101,7 +85,7 @@ static void add_card_row(struct explain_page *p, struct table *t,
     if (o->kind == OBSTACLE_MODEL && card->kind->profile.n && !request_is_selective(p->r))
         buf_adds(&why, "an instance, which is taken by its profile");
     else
-        buf_adds(&why, card_words[o->kind]);
+        buf_adds(&why, obstacle_words[o->kind].text);
     if (o->kind == OBSTACLE_MEMORY)
         buf_adds(&why, show_units(o->needed - o->there, p->unit).s);
     if (o->kind == OBSTACLE_COMPUTE)
@@ -251,7 +235,7 @@ __attribute__((format(printf, 2, 3))) static void add_change(struct explain_page
 static void add_victim(struct explain_page *p, struct buf *out,
                        const struct ledger_pod *pod)
 {
-    buf_printf(out, "pod %.*s/%.*s (", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    buf_printf(out, "pod %.*s/%.*s (", SHOW_POD(pod));
     if (pod->request->kind == REQUEST_DEVICES)
         buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
@@ -380,7 +364,7 @@ static int64_t lessen(const struct explain_page *p, enum less what, int64_t step
     case ANY_CARD:
         most = request_is_selective(r);
         *less = request_of_any_card(r);
-        buf_adds(words, "with any model or clock, ");
+        buf_adds(words, obstacle_words[OBSTACLE_MODEL].change);
     }
     if (without)
         buf_printf(words, "without %s, ", without);
@@ -391,7 +375,7 @@ static int64_t lessen(const struct explain_page *p, enum less what, int64_t step
 static void try_less(struct explain_page *p, enum less what)
 {
     const struct request *r = p->r;
-    cleanup_buf struct buf words = {0}, models = {0}, text = {0};
+    cleanup_buf struct buf words = {0}, models = {0}, card = {0}, text = {0};
     struct request less;
     int64_t low = 1, high = lessen(p, what, 0, &less, &words);
     if (high <= 0)
@@ -406,13 +390,11 @@ static void try_less(struct explain_page *p, enum less what)
     }
     lessen(p, what, low, &less, &words);
     const struct ledger_node *node = find_fit(p, &less);
+    request_write_card(&card, r);
     if (what == ANY_CARD && !list_models(p, &models))
-        buf_printf(&text, "%s%.*s; models in the cluster: %s%s",
-                   r->models.n  ? "no node has model "
-                   : r->rules.n ? "no node has cards that the annotations accept"
-                                : "no node has cards with this clock",
-                   SPAN_ARG(r->models), models.n ? models.p : "none known",
-                   node ? "; " : "");
+        buf_printf(&text, "no node has%s; models in the cluster: %s%s",
+                   card.n ? card.p + 1 : " cards that the annotations accept",
+                   models.n ? models.p : "none known", node ? "; " : "");
     else if (what == LESS_ISOLATION && r->isolation & SCV_ISOLATION_DRIVER)
         add_change(p, "a node whose driver is 615 or newer");
     if (node)
@@ -428,8 +410,7 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
     cleanup_buf struct buf pods = {0};
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         if (m->pod->priority >= p->pod->priority && !span_eq(m->pod->uid, p->pod->uid))
-            buf_printf(&pods, " pod %.*s/%.*s", SPAN_ARG(m->pod->ns),
-                       SPAN_ARG(m->pod->name));
+            buf_printf(&pods, " pod %.*s/%.*s", SHOW_POD(m->pod));
     add_change(p,
                "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
                "this node",
@@ -440,22 +421,15 @@ static void try_nominated(struct explain_page *p, const struct ledger_node *node
 /* The end of each of the node's obstacles. */
 static void try_node(struct explain_page *p, const struct ledger_node *node)
 {
-    static const char *const ends[OBSTACLES] = {
-        [OBSTACLE_NODE] = " once this is resolved: ",
-        [OBSTACLE_MODE] = " without the label gpushare/mode",
-        [OBSTACLE_NO_SLOTS] = " once its device plugin offers " KEY_GPU_SHARE,
-        [OBSTACLE_UNHEALTHY] = " becomes healthy",
-        [OBSTACLE_EXCLUDED] = " is removed from the ConfigMap",
-        [OBSTACLE_HELD] = " is released by the pod that has nvidia.com/gpu",
-        [OBSTACLE_DUPLICATE] = " gets a UUID of its own in the Scv",
-    };
     explain_obstacles(p, node);
     for (const struct obstacle *o = p->list; o < p->list + p->n_list; o++) {
         const struct card *card = o->card;
-        const char *end = ends[o->kind];
+        const char *end = obstacle_words[o->kind].change;
         const int64_t external = card && !end ? card_external_mib(card) : 0;
         const int64_t overuse = card && !end ? card->overuse_mib : 0;
         cleanup_buf struct buf how = {0};
+        if (o->kind == OBSTACLE_MODEL) /* tried as ANY_CARD */
+            continue;
         if (o->kind == OBSTACLE_NOMINATED)
             try_nominated(p, node);
         if (card && end)
@@ -535,8 +509,7 @@ static void add_cause(struct buf *out, const struct explain_page *p,
     json_array_foreach(p->facts->members, i, object)
     {
         struct span message = explain_unscheduled(object, NULL);
-        if (message.n &&
-            span_eq(session_text(json_object_get(object, "metadata"), "uid"), pod->uid))
+        if (message.n && span_eq(jpath_text(object, "metadata.uid"), pod->uid))
             buf_printf(out, " (kube-scheduler: %.*s)", SPAN_ARG(message));
     }
 }

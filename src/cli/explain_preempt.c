@@ -105,7 +105,7 @@ static bool add_evictions(struct explain_page *p)
 /* "2026-11-21T09:00:00Z (5 s ago)" */
 static void add_time(struct explain_page *p, const json_t *o, const char *key)
 {
-    struct span text = session_text(o, key);
+    struct span text = jpath_text(o, key);
     int64_t s;
     buf_add_printable(p->out, text);
     if (!clock_parse(text, &s))
@@ -119,11 +119,11 @@ static void add_time(struct explain_page *p, const json_t *o, const char *key)
 /* What the leader does for the pod. */
 static void add_entry(struct explain_page *p, const json_t *entry)
 {
-    struct span last = session_text(entry, "lastSearch");
-    struct span node = session_text(entry, "node");
-    int64_t nodes = session_number(entry, "candidateNodes");
-    int64_t refused = session_number(entry, "refusedEvictions");
-    bool waits = span_eq(session_text(entry, "state"), SPAN("waiting"));
+    struct span last = jpath_text(entry, "lastSearch");
+    struct span node = jpath_text(entry, "node");
+    int64_t nodes = jpath_number(entry, "candidateNodes");
+    int64_t refused = jpath_number(entry, "refusedEvictions");
+    bool waits = span_eq(jpath_text(entry, "state"), SPAN("waiting"));
     if (waits) {
         buf_printf(p->out, "  evictions could help on %" PRId64 " node%s, since ", nodes,
                    show_plural((size_t)nodes));
@@ -145,10 +145,10 @@ static void add_entry(struct explain_page *p, const json_t *entry)
         table_line(p->out,
                    "  the cards on node %.*s are kept for the pod; victims: %" PRId64
                    ", not evicted yet: %" PRId64,
-                   SPAN_ARG(node), session_number(entry, "victims"),
-                   session_number(entry, "victimsLeft"));
+                   SPAN_ARG(node), jpath_number(entry, "victims"),
+                   jpath_number(entry, "victimsLeft"));
     }
-    if (session_text(entry, "noEvictionBefore").n) {
+    if (jpath_text(entry, "noEvictionBefore").n) {
         buf_adds(p->out, "  no further pod is evicted for it before ");
         add_time(p, entry, "noEvictionBefore");
         buf_addc(p->out, '\n');
@@ -179,7 +179,7 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
     const json_t *view = p->facts->view;
     const char *why = excluded(p);
     buf_printf(p->out, "Layout preemption is on (--preempt-after %" PRId64 "s)",
-               session_number(view, "preemptAfterSeconds"));
+               jpath_number(view, "preemptAfterSeconds"));
     if (why) {
         buf_printf(p->out, ", but evicts no pod for this one: %s.\n", why);
     } else if (entry) {
@@ -188,7 +188,7 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
     } else if (!json_is_true(json_object_get(view, "leader"))) {
         table_line(p->out,
                    "; the replica that answered does not lead. The leader is %.*s.",
-                   SPAN_ARG(session_text(view, "holder")));
+                   SPAN_ARG(jpath_text(view, "holder")));
     } else if (!pending) {
         buf_adds(p->out, "; the extender does not show what it does for this pod.\n");
     } else {
@@ -205,11 +205,11 @@ void explain_preemption(struct explain_page *p)
     size_t i;
     json_array_foreach(json_object_get(p->facts->view, "pendingPods"), i, item)
     {
-        if (span_eq(session_text(item, "uid"), p->pod->uid))
+        if (span_eq(jpath_text(item, "uid"), p->pod->uid))
             pending = item;
     }
     const json_t *entry = json_object_get(pending, "preemption");
-    bool acts = entry && !span_eq(session_text(entry, "state"), SPAN("waiting"));
+    bool acts = entry && !span_eq(jpath_text(entry, "state"), SPAN("waiting"));
     bool helps = rejected && !acts && !excluded(p) && add_evictions(p);
     if (json_integer_value(after) > 0 && (rejected || acts))
         add_state(p, pending, entry);

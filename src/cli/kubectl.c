@@ -173,21 +173,6 @@ static _Noreturn void keep(char *const *argv, int out, int control, const char *
     _exit(EXIT_SUCCESS);
 }
 
-static int keeper_start(struct keeper *keeper, char *const *argv, int out,
-                        const char *dir, const char *socket, struct err *err)
-{
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
-        return err_set(err, ERR_UNAVAILABLE, "%s: socketpair: %m", argv[0]);
-    *keeper = (struct keeper){fork(), ends[0]};
-    if (keeper->pid == 0) {
-        close(ends[0]);
-        keep(argv, out, ends[1], dir, socket);
-    }
-    close(ends[1]);
-    return keeper->pid > 0 ? 0 : err_set(err, ERR_UNAVAILABLE, "%s: fork: %m", argv[0]);
-}
-
 static void keeper_stop(struct keeper *keeper)
 {
     close(keeper->control);
@@ -236,10 +221,12 @@ static void add_options(struct kubectl *k, const struct cli_config *config)
     }
 }
 
-/* Runs kubectl with these words, which end with NULL, and the options of the connection. */
+/* Runs kubectl with these words, which end with NULL, and the options of the connection, and its
+ * keeper. */
 static int start(struct kubectl *k, struct keeper *keeper, const char *const *words,
                  int out, const char *dir, struct err *err)
 {
+    int ends[2];
     char **argv = arena_zalloc(&k->arena, (k->options.n + 8) * sizeof *argv);
     size_t n = 0;
     argv[n++] = (char *)k->program;
@@ -247,7 +234,16 @@ static int start(struct kubectl *k, struct keeper *keeper, const char *const *wo
         argv[n++] = (char *)*words++;
     for (size_t i = 0; i < k->options.n; i++)
         argv[n++] = k->options.items[i];
-    return keeper_start(keeper, argv, out, dir, k->socket, err);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+        return err_set(err, ERR_UNAVAILABLE, "%s: socketpair: %m", k->program);
+    *keeper = (struct keeper){fork(), ends[0]};
+    if (keeper->pid == 0) {
+        close(ends[0]);
+        keep(argv, out, ends[1], dir, k->socket);
+    }
+    close(ends[1]);
+    return keeper->pid > 0 ? 0
+                           : err_set(err, ERR_UNAVAILABLE, "%s: fork: %m", k->program);
 }
 
 /* Chooses the program (NULL: the caller connects directly) and its options. */

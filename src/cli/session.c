@@ -41,7 +41,11 @@ struct record {
     };
 };
 
-enum { RECORD_TABLES = CORE_LEASES + 1 }; /* nodes, pods, Scvs and Leases */
+enum {
+    RECORD_TABLES = CORE_LEASES + 1, /* nodes, pods, Scvs and Leases */
+    ERRORS_MAX = 256,
+    CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
+};
 
 struct record_table {
     struct map by_key;
@@ -54,23 +58,14 @@ struct cluster_state {
     struct step_outputs outputs;
     struct record_table tables[RECORD_TABLES];
     uint64_t changes;
-    int64_t promised_ns;   /* of the newest promise */
-    int64_t server_s;      /* at cluster_state_check_heartbeats; 0: unknown */
-    struct err list_error; /* of the first list that failed */
-    struct err retried;    /* of the last list that is tried again */
-    struct buf errors;     /* each NUL-terminated */
-    size_t n_errors;
-    struct arena scratch; /* for one pod */
+    int64_t promised_ns;          /* of the newest promise */
+    int64_t server_s;             /* at cluster_state_check_heartbeats; 0: unknown */
+    struct err list_error;        /* of the first list that failed */
+    struct err retried;           /* of the last list that is tried again */
+    char *errors[ERRORS_MAX + 1]; /* ends with NULL */
+    struct arena scratch;         /* for one pod */
     pthread_mutex_t lock; /* held while the ledger changes; one thread changes it */
 };
-
-static void record_free(struct record *r)
-{
-    free((char *)r->key.p);
-    free(r->strings);
-    arena_fini(&r->arena);
-    free(r);
-}
 
 /* A renewal alone changes nothing visible. */
 static void note_change(struct cluster_state *cs, const struct record_table *t)
@@ -84,7 +79,10 @@ static void drop(struct cluster_state *cs, struct record_table *t, struct record
     map_remove(&t->by_key, r->key);
     list_remove(&r->link);
     note_change(cs, t);
-    record_free(r);
+    free((char *)r->key.p);
+    free(r->strings);
+    arena_fini(&r->arena);
+    free(r);
 }
 
 /* An empty record for that key, which replaces the existing one; NULL if `gone`. */
@@ -158,7 +156,7 @@ static void store_heartbeat(struct cluster_state *cs, const struct core_input *i
 /* Is the pod's request or its promise malformed? */
 static bool is_invalid(struct cluster_state *cs, const struct pod *pod, struct err *err)
 {
-    struct request_rules rules = ledger_rules(&cs->config.ledger);
+    struct request_rules rules = ledger_rules(&cs->config.core.ledger);
     struct request request;
     struct promise promise;
     bool promised = pod->idx.p || pod->allocation.p;
@@ -202,21 +200,12 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
     own_strings(r, fields, ARRAY_LEN(fields));
 }
 
-static void sweep_objects(struct cluster_state *cs, const struct core_input *in)
+/* Drops what the complete list `run` lacks; 0: everything. */
+static void sweep(struct cluster_state *cs, struct record_table *t, uint64_t run)
 {
-    struct record_table *t = &cs->tables[in->kind];
     LIST_EACH(struct record, r, &t->all, link)
-    if (r->run != in->run)
+    if (r->run != run)
         drop(cs, t, r);
-}
-
-static void clear_objects(struct cluster_state *cs)
-{
-    for (int kind = 0; kind < RECORD_TABLES; kind++) {
-        LIST_EACH(struct record, r, &cs->tables[kind].all, link)
-        drop(cs, &cs->tables[kind], r);
-        map_fini(&cs->tables[kind].by_key);
-    }
 }
 
 /* -- Scvs: the core keeps only a part of them -- */
@@ -285,20 +274,10 @@ size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
     return sorted(cs, CORE_PODS, a, (const void ***)out, by_pod_name);
 }
 
-struct span cluster_state_error(const struct cluster_state *cs, size_t i)
+const char *const *cluster_state_errors(const struct cluster_state *cs)
 {
-    const char *p = cs->errors.p;
-    if (i >= cs->n_errors)
-        return (struct span){0};
-    while (i--)
-        p += strlen(p) + 1;
-    return span_of(p);
+    return (const char *const *)cs->errors;
 }
-
-enum {
-    ERRORS_MAX = 256,
-    CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
-};
 
 static void step(struct cluster_state *cs, const struct core_input *in)
 {
@@ -322,7 +301,7 @@ static void on_input(void *ctx, const struct core_input *in)
     else if (in->type == CORE_OBJECT && in->kind == CORE_LEASES)
         store_heartbeat(cs, in);
     else if ((in->type == CORE_LIST_ENDED || absent) && (int)in->kind < RECORD_TABLES)
-        sweep_objects(cs, in);
+        sweep(cs, &cs->tables[in->kind], in->run);
     else if (in->type == CORE_LIST_FAILED && !absent && cs->list_error.code == ERR_NONE) {
         /* As client-go: what the server asks to repeat, and a list that became too old. A list
          * without a byte for long may wait for a login. */
@@ -339,14 +318,12 @@ static void on_input(void *ctx, const struct core_input *in)
 static void on_error(void *ctx, const struct err *err)
 {
     struct cluster_state *cs = ctx;
-    for (size_t i = 0; i < cs->n_errors; i++)
-        if (span_eq(cluster_state_error(cs, i), span_of(err->msg)))
-            return;
-    if (cs->n_errors == ERRORS_MAX)
+    char **at = cs->errors;
+    while (*at && strcmp(*at, err->msg) != 0)
+        at++;
+    if (*at || at == cs->errors + ERRORS_MAX)
         return;
-    buf_adds(&cs->errors, err->msg);
-    buf_addc(&cs->errors, '\0');
-    cs->n_errors++;
+    *at = xstrdup(err->msg);
     cs->changes++;
 }
 
@@ -355,20 +332,15 @@ const struct apisync_sink cluster_state_sink = {on_input, on_error, store_scv};
 struct cluster_state *cluster_state_new(const struct cluster_state_config *config)
 {
     struct cluster_state *cs = xcalloc(1, sizeof *cs);
-    struct core_settings settings = {
-        .ledger = config->ledger,
-        .node_grace_ms = config->node_grace_ms,
-        .observer = true,
-        .only_pods = config->only_pods,
-        .seed = config->seed,
-    };
     pthread_mutex_init(&cs->lock, NULL);
     cs->config = *config;
-    settings.ledger.keep_terms = true; /* for defrag */
-    cs->core = core_new(&settings);
+    cs->config.core.observer = true;
+    cs->config.core.ledger.keep_terms = true; /* for defrag */
+    cs->core = core_new(&cs->config.core);
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
         list_init(&cs->tables[kind].all);
-        map_init(&cs->tables[kind].by_key, config->seed, offsetof(struct record, key));
+        map_init(&cs->tables[kind].by_key, config->core.seed,
+                 offsetof(struct record, key));
     }
     return cs;
 }
@@ -377,10 +349,14 @@ void cluster_state_free(struct cluster_state *cs)
 {
     if (!cs)
         return;
-    clear_objects(cs);
+    for (struct record_table *t = cs->tables; t < cs->tables + RECORD_TABLES; t++) {
+        sweep(cs, t, 0);
+        map_fini(&t->by_key);
+    }
     step_outputs_fini(&cs->outputs);
     core_free(cs->core);
-    buf_fini(&cs->errors);
+    for (char **at = cs->errors; *at; at++)
+        free(*at);
     arena_fini(&cs->scratch);
     pthread_mutex_destroy(&cs->lock);
     free(cs);
@@ -417,7 +393,7 @@ static void check_heartbeat(struct cluster_state *cs,
     if (-heartbeat->age_s > since_s + CLOCK_SKEW_S)
         heartbeat->freshness = HEARTBEAT_AHEAD;
     /* Both times are truncated to seconds. */
-    if ((heartbeat->age_s - 1) * 1000 >= cs->config.node_grace_ms) {
+    if ((heartbeat->age_s - 1) * 1000 >= cs->config.core.node_grace_ms) {
         heartbeat->freshness = HEARTBEAT_OLD;
         set_silence(cs, heartbeat->name, heartbeat->age_s);
     }
@@ -426,7 +402,7 @@ static void check_heartbeat(struct cluster_state *cs,
 void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
                                     int64_t since_s)
 {
-    if (cs->config.node_grace_ms <= 0)
+    if (cs->config.core.node_grace_ms <= 0)
         return;
     cs->server_s = server_s;
     LIST_EACH(struct record, r, &cs->tables[CORE_LEASES].all, link)
@@ -491,38 +467,23 @@ bool cluster_state_needs_view(const struct cluster_state *cs)
     return false;
 }
 
-struct span session_text(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
-}
-
-int64_t session_number(const json_t *o, const char *key)
-{
-    return json_integer_value(json_object_get(o, key));
-}
-
-const json_t *session_at(const json_t *o, const char *first, const char *second)
-{
-    return json_object_get(json_object_get(o, first), second);
-}
-
 /* The extender, which watches Leases, knows for how many seconds there was no renewal. A node
  * that it rejects for another reason says nothing of its heartbeat. */
 void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
 {
     const json_t *item;
     size_t i;
-    if (!session_text(view, "unit").n || json_object_get(view, "error") ||
+    if (!jpath_text(view, "unit").n || json_object_get(view, "error") ||
         json_object_get(view, "staleReason"))
         return;
     json_array_foreach(json_object_get(view, "nodes"), i, item)
     {
-        struct span name = session_text(item, "name");
+        struct span name = jpath_text(item, "name");
         const struct ledger_node *node = ledger_node_find(cluster_state_ledger(cs), name);
         struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, name);
-        int64_t silence = session_number(item, "heartbeatAgeSeconds");
+        int64_t silence = jpath_number(item, "heartbeatAgeSeconds");
         if (!node || !is_unclear(cs, node) ||
-            (silence <= 0 && session_text(item, "reason").n))
+            (silence <= 0 && jpath_text(item, "reason").n))
             continue;
         if (r)
             r->heartbeat.confirmed = silence <= 0;
@@ -540,7 +501,7 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
     const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
     if (node->source == SOURCE_SCV && !h && s && s->scv.has_update_time &&
         s->scv.driver_version.n && /* the SCV daemon has no Lease and writes none */
-        (cs->server_s - s->scv.update_time) * 1000 > cs->config.node_grace_ms) {
+        (cs->server_s - s->scv.update_time) * 1000 > cs->config.core.node_grace_ms) {
         buf_adds(out, "no Lease of scv-agent; its Scv is of ");
         clock_format_s(out, s->scv.update_time);
     }
@@ -674,31 +635,30 @@ static bool has_extender(const struct cli_config *c)
     return c->extender && strcmp(c->extender, "none");
 }
 
-static bool is_url(const char *address)
+/* "kube-system/gpushare-schd-extender:12345". False: --extender is of another form, and *ns
+ * empty. */
+static bool names_service(const struct cli_config *c, struct span *ns,
+                          struct span *service)
 {
-    return span_starts(span_of(address), SPAN("http://")) ||
-           span_starts(span_of(address), SPAN("https://"));
-}
-
-/* "kube-system/gpushare-schd-extender:12345" */
-static bool parse_service(const char *address, struct span *ns, struct span *service)
-{
-    struct span rest = span_of(address), name;
-    *ns = span_cut(&rest, '/');
+    struct span rest = span_of(c->extender), first = span_cut(&rest, '/');
     *service = rest;
-    name = span_cut(&rest, ':');
-    return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
+    struct span name = span_cut(&rest, ':');
+    bool is = first.n && name.n && rest.n && !memchr(service->p, '/', service->n);
+    *ns = is ? first : (struct span){0};
+    return is;
 }
 
 int session_check_extender(const struct cli_config *c, struct err *err)
 {
-    struct span ns, service;
+    struct span ns, service, address = span_of(c->extender);
+    bool https = span_starts(address, SPAN("https://"));
     if (c->extender && !has_extender(c))
         return 0;
-    if (c->extender_token && !span_starts(span_of(c->extender), SPAN("https://")))
+    if (c->extender_token && !https)
         return err_set(err, ERR_INVALID,
                        "--extender-token needs --extender https://HOST:PORT");
-    if (!c->extender || is_url(c->extender) || parse_service(c->extender, &ns, &service))
+    if (!c->extender || https || span_starts(address, SPAN("http://")) ||
+        names_service(c, &ns, &service))
         return 0;
     return err_set(err, ERR_INVALID,
                    "--extender: invalid address \"%s\"; expected http://HOST:PORT, "
@@ -714,8 +674,7 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     struct span ns, service, base = span_of(c->extender);
     cleanup_free char *url = NULL;
     struct kube_client *own = NULL;
-    if (!is_url(c->extender)) {
-        parse_service(c->extender, &ns, &service);
+    if (names_service(c, &ns, &service)) {
         buf_adds(&path, "/api/v1/namespaces/");
         list_watch_escape(&path, ns);
         buf_adds(&path, "/services/");
@@ -737,22 +696,13 @@ static int call_inspect(struct kube_client *api, const struct cli_config *c,
     return rc;
 }
 
-static json_t *parse_reply(const struct httpc_reply *reply, struct err *err)
-{
-    json_error_t bad;
-    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, &bad);
-    if (!j)
-        err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
-    return j;
-}
-
 json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
                               int64_t timeout_ms, struct err *err)
 {
     cleanup_reply struct httpc_reply reply = {0};
     return !has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err)
                ? NULL
-               : parse_reply(&reply, err);
+               : jpath_read(buf_span(&reply.body), err);
 }
 
 enum { GIB = 1024 };
@@ -803,13 +753,12 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     const char *why = NULL; /* the last pod that was bound past the extender failed */
     struct span last = {0};
     size_t i, k, ready = 0;
-    int64_t renewed_s = 0, last_s, idle = session_number(e->view, "filterIdleMinutes");
+    int64_t renewed_s = 0, last_s, idle = jpath_number(e->view, "filterIdleMinutes");
     json_array_foreach(json_object_get(e->slices, "items"), i, slice)
     {
         json_array_foreach(json_object_get(slice, "endpoints"), k, endpoint)
         {
-            const json_t *is = json_object_get(endpoint, "conditions");
-            ready += !json_is_false(json_object_get(is, "ready"));
+            ready += !json_is_false(jpath(endpoint, "conditions.ready"));
         }
     }
     /* Without a slice there is no Service: the extender is reached in another way. */
@@ -819,10 +768,10 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                         "extender");
     if (e->no_lease)
         table_line(out, "! no extender runs: there is no Lease " LEASE);
-    else if (spec && !session_text(spec, "holderIdentity").n)
+    else if (spec && !jpath_text(spec, "holderIdentity").n)
         table_line(out, "! no extender leads: nobody holds Lease %.*s/" LEASE,
                    SPAN_ARG(e->ns));
-    else if (spec && clock_parse(session_text(spec, "renewTime"), &renewed_s) &&
+    else if (spec && clock_parse(jpath_text(spec, "renewTime"), &renewed_s) &&
              now_s - renewed_s > UNRENEWED_S)
         table_line(out,
                    "! no extender leads: Lease %.*s/" LEASE " was renewed %" PRId64
@@ -830,7 +779,7 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                    SPAN_ARG(e->ns), now_s - renewed_s);
     json_array_foreach(json_object_get(e->rejected, "items"), i, event)
     {
-        struct span time = session_text(event, "eventTime");
+        struct span time = jpath_text(event, "eventTime");
         const char *note = json_string_value(json_object_get(event, "note"));
         if (note && strstr(note, KEY_NO_PROMISE) && span_cmp(time, last) > 0) {
             last = time;
@@ -861,7 +810,7 @@ json_t *session_get(const struct session *s, const char *path, struct err *err)
     for (;;) {
         cleanup_reply struct httpc_reply reply = {0};
         if (kube_ask(s->client, &request, &reply, err) == 0)
-            return parse_reply(&reply, err);
+            return jpath_read(buf_span(&reply.body), err);
         int64_t after_s = reply.retry_after_s;
         int64_t wait_ms = 1000 * (after_s < 1            ? 1
                                   : after_s < WAIT_MAX_S ? after_s
@@ -872,33 +821,32 @@ json_t *session_get(const struct session *s, const char *path, struct err *err)
     }
 }
 
-int session_list(const struct session *s, const char *path,
-                 void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err)
+json_t *session_list(const struct session *s, const char *path, struct err *err)
 {
     cleanup_buf struct buf call = {0};
-    json_auto_t *pages = json_array();
-    const json_t *page;
+    json_auto_t *all = NULL;
     bool more = true, restarted = false;
-    size_t i;
     buf_printf(&call, "%s?limit=500", path);
     while (more) {
-        json_t *list = session_get(s, call.p, err);
+        json_auto_t *list = session_get(s, call.p, err);
         bool gone = !list && err->code == ERR_GONE && !restarted;
         if (!list && !gone)
-            return -1;
-        struct span next = session_text(json_object_get(list, "metadata"), "continue");
+            return NULL;
+        struct span next = jpath_text(list, "metadata.continue");
         buf_clear(&call);
         buf_printf(&call, "%s?limit=500%s", path, next.n ? "&continue=" : "");
         list_watch_escape(&call, next);
         more = gone || next.n;
-        if (gone) /* the continue token has expired */
-            json_array_clear(pages);
-        else
-            json_array_append_new(pages, list);
         restarted |= gone;
+        if (gone) /* the continue token has expired */
+            json_decref(steal(&all));
+        else if (all)
+            json_array_extend(json_object_get(all, "items"),
+                              json_object_get(list, "items"));
+        else
+            all = steal(&list);
     }
-    json_array_foreach(pages, i, page) add(ctx, page);
-    return 0;
+    return steal(&all);
 }
 
 /* A list in the namespace; if that is empty, in all. */
@@ -918,22 +866,19 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
     struct span service;
     size_t i;
     json_t *lease;
-    if (has_extender(s->config) && !is_url(s->config->extender))
-        parse_service(s->config->extender, &e.ns, &service);
+    names_service(s->config, &e.ns, &service);
     json_auto_t *leases = list_in(s, "coordination.k8s.io", e.ns,
                                   "leases?fieldSelector=metadata.name=" LEASE);
     e.no_lease = leases && !json_array_size(json_object_get(leases, "items"));
     /* Of several, as of a release that is gone, the one that was renewed last. */
     json_array_foreach(json_object_get(leases, "items"), i, lease)
     {
-        const json_t *spec = json_object_get(lease, "spec");
-        struct span renewed = session_text(spec, "renewTime");
-        if (!e.lease || span_cmp(renewed, session_text(json_object_get(e.lease, "spec"),
-                                                       "renewTime")) > 0)
+        if (!e.lease || span_cmp(jpath_text(lease, "spec.renewTime"),
+                                 jpath_text(e.lease, "spec.renewTime")) > 0)
             e.lease = lease;
     }
     if (e.lease)
-        e.ns = session_text(json_object_get(e.lease, "metadata"), "namespace");
+        e.ns = jpath_text(e.lease, "metadata.namespace");
     json_auto_t *slices = e.slices =
         list_in(s, "discovery.k8s.io", e.ns,
                 "endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
@@ -954,16 +899,16 @@ static int load_cluster(struct session *s, int64_t unit_mib,
 {
     const struct cli_config *c = s->config;
     const struct cluster_state_config config = {
-        .ledger = {.unit_mib = unit_mib,
-                   .external_tolerance_mib = c->external_tolerance_mib,
-                   .require_scv = c->require_scv,
-                   .require_node = true,
-                   .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
-                   .number_shares = c->scv_number == CLI_NUMBER_SHARE,
-                   .dialect = dialect},
-        .node_grace_ms = c->node_grace_ms,
-        .only_pods = c->classic,
-        .seed = (uint64_t)clock_wall_ns(),
+        .core = {.ledger = {.unit_mib = unit_mib,
+                            .external_tolerance_mib = c->external_tolerance_mib,
+                            .require_scv = c->require_scv,
+                            .require_node = true,
+                            .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
+                            .number_shares = c->scv_number == CLI_NUMBER_SHARE,
+                            .dialect = dialect},
+                 .node_grace_ms = c->node_grace_ms,
+                 .only_pods = c->classic,
+                 .seed = (uint64_t)clock_wall_ns()},
         .request = start_request,
         .ctx = s,
     };
@@ -1016,8 +961,7 @@ static const struct dialect *dialect_of(struct session *s)
         if (!node || node->dialect == SCV_DIALECT_NONE)
             continue;
         s->hami = dialect_hami;
-        if (dialect_configure(&s->hami, session_text(session_view(s), "hamiValues"),
-                              NULL))
+        if (dialect_configure(&s->hami, jpath_text(session_view(s), "hamiValues"), NULL))
             s->hami = dialect_hami; /* of a newer extender */
         return &s->hami;
     }

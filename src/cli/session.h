@@ -9,6 +9,7 @@
 #include "domain/dialect.h"
 #include "domain/ledger.h"
 #include "kube/client.h"
+#include "kube/jpath.h"
 #include "view/inspect.h"
 
 /*
@@ -60,10 +61,7 @@ struct cluster_state_heartbeat {
 };
 
 struct cluster_state_config {
-    struct ledger_settings ledger;
-    int64_t node_grace_ms; /* oldest heartbeat of a usable node; 0: no limit */
-    bool only_pods;        /* list nodes and pods only */
-    uint64_t seed;
+    struct core_settings core; /* of an observer */
     /* Starts a CORE_LIST or CORE_WATCH; it replaces the running one of its kind. Does not
      * deliver anything before it returns. */
     void (*request)(void *ctx, const struct core_output *request);
@@ -102,8 +100,8 @@ size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
                            const struct cluster_state_node ***out);
 size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
                           const struct cluster_state_pod ***out);
-/* Why objects were ignored: distinct messages, at most 256; then empty. */
-struct span cluster_state_error(const struct cluster_state *cs, size_t i);
+/* Why objects were ignored: distinct messages, at most 256; then NULL. */
+const char *const *cluster_state_errors(const struct cluster_state *cs);
 
 /*
  * Whether scv-agent renews the Lease of each node. The extender watches Leases and knows.
@@ -191,9 +189,8 @@ int session_check_extender(const struct cli_config *c, struct err *err);
  * --request-timeout. */
 json_t *session_get(const struct session *s, const char *path, struct err *err);
 
-/* Calls `add` with each page of a list, once all are there. */
-int session_list(const struct session *s, const char *path,
-                 void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err);
+/* The same of a list, with the items of all its pages. */
+json_t *session_list(const struct session *s, const char *path, struct err *err);
 
 /* What a user can read of the extender; NULL: not known, or not allowed. */
 struct session_extender {
@@ -218,10 +215,3 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
  */
 bool session_counts_mib(const struct node_resources *capacity);
 int64_t session_unit_of_cluster(const struct cluster_state *cs);
-
-/* The string of a JSON object's member; empty if there is none. */
-struct span session_text(const json_t *o, const char *key);
-/* The same of a number; 0: none. */
-int64_t session_number(const json_t *o, const char *key);
-/* Its member's member; NULL: none. */
-const json_t *session_at(const json_t *o, const char *first, const char *second);

@@ -171,6 +171,16 @@ static struct show_text measure(int64_t value, const char *suffix)
     return text;
 }
 
+static void add_measure(struct page *p, int64_t value, const char *suffix)
+{
+    table_cell(&p->table, PLAIN, "%s", measure(value, suffix).s);
+}
+
+static void add_amount(struct page *p, enum color color, int64_t mib)
+{
+    table_cell(&p->table, color, "%s", show_amount(mib, p->unit).s);
+}
+
 /* `card` NULL: the pod's card is unknown. */
 static void add_pod_row(struct page *p, const struct ledger_node *node,
                         const struct ledger_pod *pod, const struct card *card,
@@ -188,17 +198,16 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
                card ? measure(card->index, "").s : "none");
     table_span(t, PLAIN, pod->ns);
     table_span(t, PLAIN, pod->name);
-    table_cell(t, PLAIN, "%s", show_amount(share->mib, p->unit).s);
-    table_cell(t, share->mib >= 0 && use->used_mib > share->mib ? RED : PLAIN, "%s",
-               show_amount(use->used_mib, p->unit).s);
+    add_amount(p, PLAIN, share->mib);
+    add_amount(p, share->mib >= 0 && use->used_mib > share->mib ? RED : PLAIN,
+               use->used_mib);
     if (core)
         table_cell(t, use->sm_percent > core ? YELLOW : PLAIN, "%s/%u%%",
                    measure(use->sm_percent, "%").s, core);
     else
-        table_cell(t, PLAIN, "%s", measure(use->sm_percent, "%").s);
+        add_measure(p, use->sm_percent, "%");
     int64_t unlimited_mib = card ? unlimited_of(p, node, pod, card) : -1;
-    table_cell(t, unlimited_mib > 0 ? RED : PLAIN, "%s",
-               show_amount(unlimited_mib, p->unit).s);
+    add_amount(p, unlimited_mib > 0 ? RED : PLAIN, unlimited_mib);
     show_enforced(&enforced, use->enforced_by);
     table_span(t, PLAIN, enforced.n ? buf_span(&enforced) : SPAN("-"));
     table_cell(t, PLAIN, "%s",
@@ -269,7 +278,7 @@ static void add_other_use(struct page *p, const struct ledger_node *node,
         if (span_eq(node->cards[i].uuid, use->uuid))
             index = node->cards[i].index;
     table_span(&p->table, PLAIN, node->name);
-    table_cell(&p->table, PLAIN, "%s", measure(index, "").s);
+    add_measure(p, index, "");
     if (use->pid)
         table_cell(&p->table, YELLOW, "%.*s%s", SPAN_ARG(use->name),
                    use->unmapped ? ", not known whether in a pod"
@@ -277,9 +286,9 @@ static void add_other_use(struct page *p, const struct ledger_node *node,
     else
         table_cell(&p->table, YELLOW, "%.*spod %.*s/%.*s", SPAN_ARG(use->name),
                    SPAN_ARG(use->ns), SPAN_ARG(use->pod));
-    table_cell(&p->table, PLAIN, "%s", measure(use->pid ? use->pid : -1, "").s);
-    table_cell(&p->table, PLAIN, "%s", measure(use->sm_percent, "%").s);
-    table_cell(&p->table, PLAIN, "%s", show_amount(use->used_mib, p->unit).s);
+    add_measure(p, use->pid ?: -1, "");
+    add_measure(p, use->sm_percent, "%");
+    add_amount(p, PLAIN, use->used_mib);
     table_end(&p->table);
 }
 
@@ -318,23 +327,22 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     int64_t age = -1;
     if (info.has_sample)
         age = p->show->now_s > info.sample_s ? p->show->now_s - info.sample_s : 0;
-    table_cell(t, card->withheld_mib ? YELLOW : PLAIN, "%s",
-               show_amount(card->withheld_mib, p->unit).s);
-    table_cell(t, card->overuse_mib ? RED : PLAIN, "%s",
-               show_amount(card->use_known ? card->overuse_mib : -1, p->unit).s);
-    table_cell(t, PLAIN, "%s",
-               measure(scv && scv->has_utilization ? scv->utilization : -1, "%").s);
-    table_cell(t, PLAIN, "%s",
-               measure(scv && scv->has_temperature ? scv->temperature : -1, "C").s);
+    add_amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
+    add_amount(p, card->overuse_mib ? RED : PLAIN,
+               card->use_known ? card->overuse_mib : -1);
+    add_measure(p, scv && scv->has_utilization ? scv->utilization : -1, "%");
+    add_measure(p, scv && scv->has_temperature ? scv->temperature : -1, "C");
     table_span(t, PLAIN, object && object->address.n ? object->address : none);
     table_cell(t, PLAIN, "%s",
                node->source == SOURCE_SCV        ? "scv"
                : node->source == SOURCE_CAPACITY ? "capacity"
                                                  : "none");
-    table_cell(t, PLAIN, "%s",
-               age < 120        ? measure(age, "s").s
-               : age < 120 * 60 ? measure(age / 60, "m").s
-                                : measure(age / 3600, "h").s);
+    if (age < 120)
+        add_measure(p, age, "s");
+    else if (age < 120 * 60)
+        add_measure(p, age / 60, "m");
+    else
+        add_measure(p, age / 3600, "h");
     bool instance = scv && scv->parent_uuid.n;
     table_cell(t, PLAIN, "%.*s%s%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none),
                instance ? " of " : "",
@@ -374,7 +382,7 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
                                            : PLAIN,
                        "%s/%" PRId64 "%s", show_amount(card->promised_mib, p->unit).s,
                        card->total_mib / p->unit, card->overcommitted ? "!" : "");
-            table_cell(t, PLAIN, "%s", show_amount(card->used_mib, p->unit).s);
+            add_amount(p, PLAIN, card->used_mib);
             table_cell(t, PLAIN, "%" PRId64,
                        node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
             if (compute && !node->has_core && !card->compute_promised)
@@ -412,8 +420,7 @@ static void add_topology(struct page *p, struct buf *out, const struct ledger_no
                        : link_width(word) ? word
                                           : SPAN("?"));
         }
-        table_cell(t, PLAIN, "%s",
-                   measure(scv && scv->has_numa_node ? scv->numa_node : -1, "").s);
+        add_measure(p, scv && scv->has_numa_node ? scv->numa_node : -1, "");
         table_end(t);
     }
     write_page(p, out);
@@ -544,6 +551,12 @@ json_t *show_json_text(struct span text)
     return s ? s : json_string("?"); /* invalid UTF-8 */
 }
 
+json_t *show_json_pod(const struct ledger_pod *pod)
+{
+    return json_pack("{s:o,s:o,s:o}", "namespace", show_json_text(pod->ns), "name",
+                     show_json_text(pod->name), "uid", show_json_text(pod->uid));
+}
+
 /* Each leaves out an unknown or false value. */
 static void put_text(json_t *o, const char *key, struct span text)
 {
@@ -573,17 +586,14 @@ static void complete_pods(json_t *list, const struct cluster_state *cs,
         struct share share;
         if (ledger_pod_mib(pod, card) >= 0 || !share_of(node, pod, card, &share))
             continue;
-        o = json_object();
-        put_text(o, "namespace", pod->ns);
-        put_text(o, "name", pod->name);
-        put_text(o, "uid", pod->uid);
+        o = show_json_pod(pod);
         put_amount(o, "usedMiB", share.use.used_mib);
         put_amount(o, "utilizationPercent", share.use.sm_percent);
         json_array_append_new(list, o);
     }
     json_array_foreach(list, i, o)
     {
-        struct span uid = session_text(o, "uid");
+        struct span uid = jpath_text(o, "uid");
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
         const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
         put_flag(o, "running", pod && pod->running);
@@ -652,7 +662,7 @@ static void complete_node(json_t *o, const struct cluster_state *cs,
 static void keep_namespace(json_t *pods, struct span ns)
 {
     for (size_t i = json_array_size(pods); ns.n && i-- > 0;) {
-        if (!span_eq(session_text(json_array_get(pods, i), "namespace"), ns))
+        if (!span_eq(jpath_text(json_array_get(pods, i), "namespace"), ns))
             json_array_remove(pods, i);
     }
 }
@@ -675,7 +685,7 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
     keep_namespace(json_object_get(all, "pendingPods"), show->ns);
     for (size_t i = json_array_size(nodes); i-- > 0;) {
         json_t *o = json_array_get(nodes, i);
-        const struct ledger_node *node = ledger_node_find(l, session_text(o, "name"));
+        const struct ledger_node *node = ledger_node_find(l, jpath_text(o, "name"));
         if (!node || (!show->node.n && !is_relevant(node))) {
             json_array_remove(nodes, i);
             continue;

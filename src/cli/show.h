@@ -29,6 +29,8 @@ size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
                   const struct ledger_node ***out);
 
 /* Words and amounts that all formats share. */
+/* The arguments of "%.*s/%.*s", for what has a namespace and a name. */
+#define SHOW_POD(p) SPAN_ARG((p)->ns), SPAN_ARG((p)->name)
 /* Follows the health of a cordoned node's cards; kubectl's own word. */
 #define SHOW_CORDONED "SchedulingDisabled"
 /* The argument of one printf. */
@@ -49,5 +51,6 @@ void show_enforced(struct buf *out, uint8_t bits);
 
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);
-json_t *show_json_text(struct span text);   /* new */
-void show_dump(struct buf *out, json_t *j); /* indented; consumes the value */
+json_t *show_json_text(struct span text);            /* new */
+json_t *show_json_pod(const struct ledger_pod *pod); /* new: namespace, name, uid */
+void show_dump(struct buf *out, json_t *j);          /* indented; consumes the value */

@@ -8,9 +8,10 @@
 #include "placement/reason.h"
 
 /*
- * Binds, from the request of kube-scheduler to the outcome of the Binding (core.h, "Life of
- * a promise"): puts the promise into the ledger and sends the Binding, one per pod UID. GETs
- * decide where the answer of the Binding does not.
+ * What bind decides, from the request of kube-scheduler to the outcome of the Binding (core.h, "Life
+ * of a promise"): puts the promise into the ledger and sends the Binding, one per pod UID. GETs
+ * decide where the answer of the Binding does not. The verb, with its body, reply and the way to the
+ * leader, is extender/bind.c. Binds of gangs are held in core_gang.c.
  */
 
 enum {
@@ -115,9 +116,10 @@ void core_bind_fail_all(struct step *s)
     core_bind_end(s, op, CORE_BIND_NOT_LEADER, &err);
 }
 
-/* The outcome for a pod of which no Binding is in flight: the next leader can bind it if this
- * process may not any more. */
-static enum core_bind_outcome not_bound_here(const struct step *s)
+/* The outcome of a bind that has begun here and ends later, without a Binding that can take effect.
+ * Whether this process leads decides it, not why the bind has ended: the caller asks the next leader
+ * (NOT_LEADER) if this process may not bind any more. */
+static enum core_bind_outcome outcome_if_unbound(const struct step *s)
 {
     return core_may_bind(s->core, s->now, NULL) ? CORE_BIND_NOT_LEADER
                                                 : CORE_BIND_REJECTED;
@@ -160,14 +162,17 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
     if (MUTANT(reservation_ignored_by_bind))
         asks.priority = INT64_MAX;
     asks.gang = pod->member ? pod->member->gang : NULL;
-    bool fits;
-    if (r->kind != REQUEST_DEVICES)
-        fits = node && select_bind(node, &asks, cards);
-    else
-        fits = node ? select_fit_pod(node, &asks) == FIT_YES : request_fits_anywhere(r);
-    if (!fits)
+    if (node ? !select_bind(node, &asks, cards) : !request_fits_anywhere(r))
         return reject_node(node, node_name, r, err);
     return !core_quota_check(s->core, s->now, pod->ns, pod->uid, r, node, *cards, err);
+}
+
+void core_promise_place(struct step *s, struct ledger_pod *pod, struct span node,
+                        const struct ledger_share *shares, uint32_t n)
+{
+    struct wakeup_fits before = core_wakeup_before(s, core_nominated_to(pod));
+    ledger_pod_place(s->core->ledger, pod, node, shares, n);
+    core_wakeup_after(s, &before);
 }
 
 bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,
@@ -184,7 +189,7 @@ bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_
     const bool in_mib = r->slots || r->dialect;
     int64_t unit = in_mib ? 1 : core->settings.ledger.unit_mib;
     if (r->kind == REQUEST_DEVICES) { /* it counts on the node, and gets no annotations */
-        core_wakeup_place(s, pod, node_name, NULL, 0);
+        core_promise_place(s, pod, node_name, NULL, 0);
         return true;
     }
     if (in_mib) {
@@ -219,7 +224,7 @@ bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_
     promise_write(annotations, &promise, r, pod->uid, core->last_assume_ns);
     if (!MUTANT(reservation_leaks))
         core_reserve_end(s, pod->uid, node_name);
-    core_wakeup_place(s, pod, node_name, shares, r->cards);
+    core_promise_place(s, pod, node_name, shares, r->cards);
     core_reserve_yield(s, node_name, pod->priority);
     return true;
 }
@@ -355,16 +360,14 @@ static void not_bound(struct step *s, struct bind_op *op, const struct err *why)
     struct ledger *l = s->core->ledger;
     struct ledger_pod *pod = ledger_pod_find(l, op->uid);
     if (pod && pod->node) {
-        struct wakeup_fits before = core_wakeup_before(s, op->node);
-        ledger_pod_unplace(l, pod);
-        core_wakeup_after(s, &before);
+        core_bind_retract(s, op);
         /* The labels that made the request were removed while the Binding was in flight. */
         if (pod->request->kind == REQUEST_NONE && !pod->invalid_reason)
             ledger_pod_remove(l, pod);
         else
             forget_unconfirmed(s, pod);
     }
-    core_bind_end(s, op, not_bound_here(s), why);
+    core_bind_end(s, op, outcome_if_unbound(s), why);
 }
 
 static void bound(struct step *s, struct bind_op *op, struct span node)
@@ -455,20 +458,15 @@ static void binding_answered(struct step *s, struct bind_op *op)
     }
 }
 
-static void retry_get(struct step *s, struct bind_op *op)
-{
-    op->backoff_ms = op->backoff_ms ? op->backoff_ms * 2 : GET_RETRY_MIN_MS;
-    if (op->backoff_ms > GET_RETRY_MAX_MS)
-        op->backoff_ms = GET_RETRY_MAX_MS;
-    op->check_ms = s->now.mono_ms + op->backoff_ms;
-}
-
 /* The GET of an op in state UNKNOWN or CHECKING was answered. */
 static void checked(struct step *s, struct bind_op *op)
 {
     const struct core_input *in = s->in;
     if (s->code != ERR_NONE && s->code != ERR_NOT_FOUND) {
-        retry_get(s, op);
+        op->backoff_ms = op->backoff_ms ? op->backoff_ms * 2 : GET_RETRY_MIN_MS;
+        if (op->backoff_ms > GET_RETRY_MAX_MS)
+            op->backoff_ms = GET_RETRY_MAX_MS;
+        op->check_ms = s->now.mono_ms + op->backoff_ms;
         return;
     }
     struct span uid = arena_copy(&s->core->scratch, op->uid); /* the op may end */
@@ -519,9 +517,9 @@ static void fetched(struct step *s, struct bind_op *op)
                 "the pod was deleted; a pod of the same name has another UID");
     if (err.code != ERR_NONE) {
         forget_unconfirmed(s, ledger_pod_find(core->ledger, op->uid));
-        core_bind_end(s, op,
-                      err.code == ERR_NOT_FOUND ? CORE_BIND_REJECTED : not_bound_here(s),
-                      &err);
+        core_bind_end(
+            s, op, err.code == ERR_NOT_FOUND ? CORE_BIND_REJECTED : outcome_if_unbound(s),
+            &err);
         return;
     }
     if (op->overtaken) {

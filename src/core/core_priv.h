@@ -306,7 +306,11 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
 /* The same, and puts the promise into the ledger and appends the annotations. */
 bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,
                        struct buf *annotations, struct err *err);
-/* Takes the promise back: no Binding was sent. */
+/* Gives a promise to the ledger, which ends the nomination of the pod; kube-scheduler is woken for the
+ * node of that. */
+void core_promise_place(struct step *s, struct ledger_pod *pod, struct span node,
+                        const struct ledger_share *shares, uint32_t n);
+/* Takes the promise back: no Binding was sent, or none can take effect. */
 void core_bind_retract(struct step *s, const struct bind_op *op);
 void core_bind_send(struct step *s, struct bind_op *op, const struct buf *annotations);
 /* Ends the op; its callers get the outcome with the error. */
@@ -395,9 +399,6 @@ static inline struct span core_nominated_to(const struct ledger_pod *pod)
 {
     return pod && pod->nomination ? pod->nomination->node->name : (struct span){0};
 }
-/* ledger_pod_place, which ends a nomination; the caller wakes for the node of the promise. */
-void core_wakeup_place(struct step *s, struct ledger_pod *pod, struct span node,
-                       const struct ledger_share *shares, uint32_t n);
 /* A pod without GPU has left the node, or NULL: its CPU can be what a gang lacks. */
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */

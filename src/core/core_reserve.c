@@ -13,6 +13,8 @@
  * kube-scheduler judges one pod after the other, but binds them later and in parallel. So
  * without reservations several pods are sent to the same cards, and all but one of their
  * binds fail.
+ *
+ * filter's request is core_reserve_requested; gangs are apart, in gang_reserve at the end.
  */
 
 static void end_reservation(struct step *s, struct ledger_reservation *r)
@@ -97,7 +99,6 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
     uint64_t chosen = m->cards;
     if (request->kind == REQUEST_DEVICES) /* whose cards the kubelet chooses */
         return;
-    r.requests.pods = 1;
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
         const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
         r.shares[i] = (struct ledger_share){
@@ -111,178 +112,20 @@ void core_reserve_for(struct step *s, const struct gang_plan_member *m, int64_t 
     core_reserve_yield(s, m->node->name, r.priority);
 }
 
-/* -- gangs -- */
-
-/*
- * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
- * have no place yet get reservations in this step, or none does and those of the gang end
- * (unless as many as must start have a place without this member). That is a forecast, which
- * keeps gangs apart that need the same cards; the bind decides (core_gang.c). A member whose
- * node is not offered to it is planned again by itself. Members that are bound keep their
- * promises.
- *
- * The reservations of a gang have one time limit. It is longer than that of a single pod,
- * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
- * plugin lets them wait for 60 s by default (PermitWaitingTimeSeconds).
- *
- * Members that do not wait for each other (policy basic of their PodGroup, which filter has
- * read) are reserved for as single pods, and lose their reservations alone.
- *
- * Controllers create members one after another. So a gang whose minimum is known waits for
- * members that do not exist, for gang_wait_ms from the creation of the oldest that does, as this
- * process has seen it. Meanwhile filter answers an error, because kube-scheduler retries a pod
- * after an error by itself (with its back-off), and a rejected pod only after an event.
- *
- * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
- * keep its cards forever although one member cannot start for another reason.
- */
-
-/* Does the reservation, which holds, still serve the pod: is the node offered and not answered in
- * vain before, and the request the same? */
-static bool serves(const struct step *s, const struct ledger_reservation *r)
-{
-    const struct core_input *in = s->in;
-    bool offered = false;
-    for (size_t i = 0; i + in->n_last < in->n_nodes && !offered; i++)
-        offered = span_eq(in->nodes[i], r->node->name);
-    return offered && r->priority == in->priority &&
-           request_equal(r->request, request_on(in->request, r->node->dialect));
-}
-
-/* The nodes of the input, each once. */
-static size_t list_nodes(struct step *s, const struct ledger_node ***list)
-{
-    const struct core_input *in = s->in;
-    const struct ledger *l = s->core->ledger;
-    struct arena *a = &s->core->scratch;
-    uint8_t *seen = arena_zalloc(a, ledger_node_slots(l) + 1);
-    size_t n = 0;
-    *list = arena_alloc(a, (in->n_nodes + 1) * sizeof **list);
-    for (size_t i = 0; i < in->n_nodes; i++) {
-        const struct ledger_node *node = ledger_node_find(l, in->nodes[i]);
-        if (!node || seen[node->id])
-            continue;
-        seen[node->id] = 1;
-        (*list)[n++] = node;
-    }
-    return n;
-}
-
-/* Reserves for all that were placed. Cards are chosen on each node in the order of the
- * plan, so what a member takes was free when the plan was made. */
-static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
-{
-    size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
-    for (size_t i = 0; i < n; i++)
-        if (v->members[i].placed && v->members[i].cards)
-            core_reserve_for(s, &v->members[i], until_ms, true);
-}
-
-/* Do the quotas of the namespace allow what all that were placed take? The others have theirs. */
-static bool is_allowed(const struct step *s, const struct gang_verdict *v,
-                       struct buf *why)
-{
-    struct quota_amounts sum = {0};
-    for (size_t i = 0; i < v->n_members; i++) {
-        const struct gang_plan_member *m = &v->members[i];
-        struct quota_amounts more = core_quota_amounts(m->request, m->node, m->cards);
-        for (int k = 0; m->placed && k < QUOTA_RESOURCES; k++)
-            sum.of[k] += more.of[k];
-    }
-    buf_printf(why, "gang %.*s: ", SPAN_ARG(s->in->gang->name));
-    if (!quotas_allow(ledger_quotas(s->core->ledger), s->in->ns, sum,
-                      (struct quota_amounts){0}, why))
-        return false;
-    buf_clear(why);
-    return true;
-}
-
-/* Reserves for all members that have no place yet, and sets the node of the pod in the
- * input; or ends all reservations of the gang and appends the reason. */
-static enum core_reserve_outcome
-gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
-{
-    const struct core_input *in = s->in;
-    struct ledger *l = s->core->ledger;
-    struct gang_verdict v;
-    const struct ledger_node **nodes;
-    const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
-    const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
-                                     .name = in->gang->name,
-                                     .minimum = in->gang->minimum,
-                                     .waits = core_gang_awaits(s, gang),
-                                     .scheduler = ledger_scheduler(in->scheduler),
-                                     .requests = in->requests};
-    struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
-    if (!core_gang_may_try(s, gang)) {
-        core_reserve_end_gang(s, gang);
-        core_reserve_end(s, in->uid, (struct span){0}); /* no watch has shown it yet */
-        core_gang_reason(why, in->gang->name);
-        return MUTANT(error_out_of_turn) ? CORE_RESERVE_GANG_WAITS
-                                         : CORE_RESERVE_GANG_REJECTED;
-    }
-    gang_judge(l, &asker, NULL, 0, false, &s->core->scratch, &v);
-    if (own && serves(s, own) &&
-        (v.placed + v.elsewhere + 1 >= v.needed || MUTANT(gang_of_old_members))) {
-        if (MUTANT(gang_reservation_leaks))
-            own->until_ms = INT64_MAX;
-        *node = own->node;
-        return CORE_RESERVE_DONE;
-    }
-    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
-    if (own) {
-        step_due(&until_ms, own->until_ms);
-        /* The caller wakes pending pods, if its cards are free after this step. */
-        ledger_reservation_end(l, own);
-    }
-    if (ledger_totals(l).reservations + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
-        return CORE_RESERVE_FULL;
-    size_t n = list_nodes(s, &nodes);
-    bool spread = in->request->placement == PLACE_SPREAD;
-    gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
-    if (v.placed + v.found + v.elsewhere < v.needed && v.placed) {
-        /* What is planned for others can be all that this one is offered. */
-        core_gang_release(s, gang);
-        gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
-    }
-    struct ledger_reservation *other;
-    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
-        if ((other = ledger_reservation_find(l, m->pod->uid)))
-            step_due(&until_ms, other->until_ms);
-    if ((v.fits || v.placed) && !is_allowed(s, &v, why)) {
-        core_gang_lost(s, gang, "a quota does not allow it to start");
-        return CORE_RESERVE_GANG_REJECTED;
-    }
-    /* Also without this one? */
-    bool start = v.placed + v.found + v.elsewhere >= v.needed;
-    if (v.fits || (start && v.placed)) /* no gang keeps a part of its cards */
-        reserve_all(s, &v, until_ms);
-    if (!v.fits) {
-        gang_judge_reason(why, &asker, &v);
-        if (start)
-            return CORE_RESERVE_GANG_REJECTED;
-        if (!MUTANT(gang_keeps_a_part))
-            core_gang_lost(s, gang, "a member finds no place");
-        if (v.needed > v.total - v.gated)
-            return CORE_RESERVE_GANG_WAITS;
-        buf_adds(why, "; none starts before all can");
-        return CORE_RESERVE_GANG_REJECTED;
-    }
-    *node = v.members[0].node;
-    return CORE_RESERVE_DONE;
-}
-
 /* -- the request of filter -- */
+
+static enum core_reserve_outcome gang_reserve(struct step *s,
+                                              const struct ledger_node **node,
+                                              struct buf *why); /* below */
 
 /* Do reservations leave the pod its CPU, memory and slot? What pods take is known better to
  * kube-scheduler, which offers the node. */
 static bool node_has_space(const struct core_input *in, const struct ledger_node *node)
 {
-    const struct resources wanted = {in->requests.cpu_milli, in->requests.memory, 1};
     if (!node->has_reserved)
         return true;
     struct resources seen = ledger_requests_seen(node, in->priority, in->uid);
-    return ledger_requests_fit(node, &seen, &wanted);
+    return ledger_requests_fit(node, &seen, &in->requests);
 }
 
 /* The first of the nodes that fits, and the cards there; NULL: none. A node whose CPU is
@@ -295,12 +138,8 @@ static const struct ledger_node *choose_node(struct step *s, uint64_t *chosen)
     for (size_t i = 0; i < 2 * in->n_nodes; i++) {
         const struct ledger_node *node =
             ledger_node_find(s->core->ledger, in->nodes[i % in->n_nodes]);
-        bool devices =
-            node && request_on(in->request, node->dialect)->kind == REQUEST_DEVICES;
-        *chosen = 0;
         if (node && node_has_space(in, node) == (i < in->n_nodes) &&
-            select_fit_pod(node, &asks) == FIT_YES &&
-            (devices || select_bind(node, &asks, chosen)) &&
+            select_bind(node, &asks, chosen) &&
             !core_quota_check(s->core, s->now, in->ns, in->uid, in->request, node,
                               *chosen, NULL))
             return node;
@@ -393,4 +232,159 @@ int64_t core_reserve_due(const struct core *core)
 {
     const struct ledger_reservation *r = ledger_first_reservation(core->ledger);
     return r ? r->until_ms : INT64_MAX;
+}
+
+/* -- gangs -- */
+
+/*
+ * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
+ * have no place yet get reservations in this step, or none does and those of the gang end
+ * (unless as many as must start have a place without this member). That is a forecast, which
+ * keeps gangs apart that need the same cards; the bind decides (core_gang.c). A member whose
+ * node is not offered to it is planned again by itself. Members that are bound keep their
+ * promises.
+ *
+ * The reservations of a gang have one time limit. It is longer than that of a single pod,
+ * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
+ * plugin lets them wait for 60 s by default (PermitWaitingTimeSeconds).
+ *
+ * Members that do not wait for each other (policy basic of their PodGroup, which filter has
+ * read) are reserved for as single pods, and lose their reservations alone.
+ *
+ * Controllers create members one after another. So a gang whose minimum is known waits for
+ * members that do not exist, for gang_wait_ms from the creation of the oldest that does, as this
+ * process has seen it. Meanwhile filter answers an error, because kube-scheduler retries a pod
+ * after an error by itself (with its back-off), and a rejected pod only after an event.
+ *
+ * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
+ * keep its cards forever although one member cannot start for another reason.
+ */
+
+/* Does the reservation, which holds, still serve the pod: is the node offered and not answered in
+ * vain before, and the request the same? */
+static bool serves(const struct step *s, const struct ledger_reservation *r)
+{
+    const struct core_input *in = s->in;
+    bool offered = false;
+    for (size_t i = 0; i + in->n_last < in->n_nodes && !offered; i++)
+        offered = span_eq(in->nodes[i], r->node->name);
+    return offered && r->priority == in->priority &&
+           request_equal(r->request, request_on(in->request, r->node->dialect));
+}
+
+/* The nodes of the input, each once. */
+static size_t list_nodes(struct step *s, const struct ledger_node ***list)
+{
+    const struct core_input *in = s->in;
+    const struct ledger *l = s->core->ledger;
+    struct arena *a = &s->core->scratch;
+    uint8_t *seen = arena_zalloc(a, ledger_node_slots(l) + 1);
+    size_t n = 0;
+    *list = arena_alloc(a, (in->n_nodes + 1) * sizeof **list);
+    for (size_t i = 0; i < in->n_nodes; i++) {
+        const struct ledger_node *node = ledger_node_find(l, in->nodes[i]);
+        if (!node || seen[node->id])
+            continue;
+        seen[node->id] = 1;
+        (*list)[n++] = node;
+    }
+    return n;
+}
+
+/* Do the quotas of the namespace allow what all that were placed take? The others have theirs. */
+static bool is_allowed(const struct step *s, const struct gang_verdict *v,
+                       struct buf *why)
+{
+    struct quota_amounts sum = {0};
+    for (size_t i = 0; i < v->n_members; i++) {
+        const struct gang_plan_member *m = &v->members[i];
+        struct quota_amounts more = core_quota_amounts(m->request, m->node, m->cards);
+        for (int k = 0; m->placed && k < QUOTA_RESOURCES; k++)
+            sum.of[k] += more.of[k];
+    }
+    buf_printf(why, "gang %.*s: ", SPAN_ARG(s->in->gang->name));
+    if (!quotas_allow(ledger_quotas(s->core->ledger), s->in->ns, sum,
+                      (struct quota_amounts){0}, why))
+        return false;
+    buf_clear(why);
+    return true;
+}
+
+/* Reserves for all members that have no place yet, and sets the node of the pod in the
+ * input; or ends all reservations of the gang and appends the reason. */
+static enum core_reserve_outcome
+gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
+{
+    const struct core_input *in = s->in;
+    struct ledger *l = s->core->ledger;
+    struct gang_verdict v;
+    const struct ledger_node **nodes;
+    const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
+    const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
+                                     .name = in->gang->name,
+                                     .minimum = in->gang->minimum,
+                                     .waits = core_gang_awaits(s, gang),
+                                     .scheduler = ledger_scheduler(in->scheduler),
+                                     .requests = in->requests};
+    struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
+    if (!core_gang_may_try(s, gang)) {
+        core_reserve_end_gang(s, gang);
+        core_reserve_end(s, in->uid, (struct span){0}); /* no watch has shown it yet */
+        core_gang_reason(why, in->gang->name);
+        return MUTANT(error_out_of_turn) ? CORE_RESERVE_GANG_WAITS
+                                         : CORE_RESERVE_GANG_REJECTED;
+    }
+    gang_judge(l, &asker, NULL, 0, false, &s->core->scratch, &v);
+    if (own && serves(s, own) &&
+        (v.placed + v.elsewhere + 1 >= v.needed || MUTANT(gang_of_old_members))) {
+        if (MUTANT(gang_reservation_leaks))
+            own->until_ms = INT64_MAX;
+        *node = own->node;
+        return CORE_RESERVE_DONE;
+    }
+    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
+    if (own) {
+        step_due(&until_ms, own->until_ms);
+        /* The caller wakes pending pods, if its cards are free after this step. */
+        ledger_reservation_end(l, own);
+    }
+    if (ledger_totals(l).reservations + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
+        return CORE_RESERVE_FULL;
+    size_t n = list_nodes(s, &nodes);
+    bool spread = in->request->placement == PLACE_SPREAD;
+    gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
+    if (v.placed + v.found + v.elsewhere < v.needed && v.placed) {
+        /* What is planned for others can be all that this one is offered. */
+        core_gang_release(s, gang);
+        gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
+    }
+    struct ledger_reservation *other;
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
+        if ((other = ledger_reservation_find(l, m->pod->uid)))
+            step_due(&until_ms, other->until_ms);
+    if ((v.fits || v.placed) && !is_allowed(s, &v, why)) {
+        core_gang_lost(s, gang, "a quota does not allow it to start");
+        return CORE_RESERVE_GANG_REJECTED;
+    }
+    /* Also without this one? */
+    bool start = v.placed + v.found + v.elsewhere >= v.needed;
+    bool all = v.fits || (start && v.placed); /* no gang keeps a part of its cards */
+    /* Cards are chosen on each node in the order of the plan, so what a member takes was free when the
+     * plan was made. */
+    for (size_t i = 0; all && i < (MUTANT(gang_in_part) ? 1 : v.n_members); i++)
+        if (v.members[i].placed && v.members[i].cards)
+            core_reserve_for(s, &v.members[i], until_ms, true);
+    if (!v.fits) {
+        gang_judge_reason(why, &asker, &v);
+        if (start)
+            return CORE_RESERVE_GANG_REJECTED;
+        if (!MUTANT(gang_keeps_a_part))
+            core_gang_lost(s, gang, "a member finds no place");
+        if (v.needed > v.total - v.gated)
+            return CORE_RESERVE_GANG_WAITS;
+        buf_adds(why, "; none starts before all can");
+        return CORE_RESERVE_GANG_REJECTED;
+    }
+    *node = v.members[0].node;
+    return CORE_RESERVE_DONE;
 }

@@ -354,7 +354,7 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
     /* Edits of the annotations do not change a promise. */
     bool known = entry->final && entry->node && span_eq(entry->node->name, pod->node);
     if (!known || (MUTANT(edits_of_bound_trusted) && n))
-        core_wakeup_place(s, entry, pod->node, shares, (uint32_t)n);
+        core_promise_place(s, entry, pod->node, shares, (uint32_t)n);
     entry->final = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
         ledger_pod_running(core->ledger, entry, !core->reflectors[CORE_PODS].synced);

@@ -185,14 +185,6 @@ void core_wakeup_after(struct step *s, const struct wakeup_fits *before)
         wakeup_of(core, before->node)->due = true;
 }
 
-void core_wakeup_place(struct step *s, struct ledger_pod *pod, struct span node,
-                       const struct ledger_share *shares, uint32_t n)
-{
-    struct wakeup_fits before = core_wakeup_before(s, core_nominated_to(pod));
-    ledger_pod_place(s->core->ledger, pod, node, shares, n);
-    core_wakeup_after(s, &before);
-}
-
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node)
 {
     struct core *core = s->core;

@@ -68,9 +68,8 @@ enum {
 };
 
 struct pod_requests_reader {
-    struct container_sums spec; /* of all containers, however many */
-    struct container_list containers, inits;
-    struct container_list statuses, init_statuses; /* those with resources */
+    struct container_sums spec;                 /* of all containers, however many */
+    struct container_list containers, statuses; /* statuses with resources */
     struct {
         struct span name;
         int64_t started_s;
@@ -183,7 +182,6 @@ static const struct field container_status_fields[] = {
 static void read_container_status(struct field_reader *r, const struct field *f, void *at)
 {
     struct pod_requests_reader *requests = at;
-    bool app = span_eq(f->name, SPAN("containerStatuses"));
     struct container_entry entry = {0};
     fields_read(r, f->where, container_status_fields, &entry);
     int64_t started_s;
@@ -192,7 +190,7 @@ static void read_container_status(struct field_reader *r, const struct field *f,
         requests->running[requests->n_running++].started_s = started_s;
     }
     if (entry.allocated.present || entry.actuated.present)
-        entry_append(app ? &requests->statuses : &requests->init_statuses, r->a, &entry);
+        entry_append(&requests->statuses, r->a, &entry);
 }
 
 static int64_t add_saturated(int64_t a, int64_t b)
@@ -239,27 +237,17 @@ static void raise_to_sums(struct resource_list *most, const struct container_sum
             larger(most->amount[k], larger(sums->of[k].running, sums->of[k].peak));
 }
 
-static const struct container_entry *entry_find(const struct container_list *list,
-                                                struct span name)
-{
-    const struct container_entry *e = list->first;
-    while (e && !span_eq(e->name, name))
-        e = e->next;
-    return e;
-}
-
-/* Adds what the kubelet allocated to each container of the list, and what each has.
- * Without a status, the spec counts. */
+/* Adds what the kubelet allocated to each container, and what each has. Without a status,
+ * the spec counts. */
 static void add_statuses(const struct pod_requests_reader *r,
-                         const struct container_list *list,
                          struct container_sums *allocated,
                          struct container_sums *actuated)
 {
     static const struct resource_list nothing;
-    for (const struct container_entry *c = list->first; c; c = c->next) {
-        const struct container_entry *status = entry_find(&r->statuses, c->name);
-        if (!status)
-            status = entry_find(&r->init_statuses, c->name);
+    for (const struct container_entry *c = r->containers.first; c; c = c->next) {
+        const struct container_entry *status = r->statuses.first;
+        while (status && !span_eq(status->name, c->name))
+            status = status->next;
         const struct resource_list *spec = r->infeasible ? &nothing : &c->spec;
         const struct resource_list *first =
             status && status->allocated.present ? &status->allocated : spec;
@@ -275,9 +263,8 @@ static struct resource_list requests_of_containers(const struct pod_requests_rea
     struct container_sums allocated = {0}, actuated = {0};
     struct resource_list total = {0};
     bool of_pod = r->pod_allocated.present && r->pod_actuated.present;
-    bool status = r->statuses.n || r->init_statuses.n || r->infeasible || of_pod;
-    bool many = r->containers.n > ENTRIES_MAX || r->inits.n > ENTRIES_MAX ||
-                r->statuses.n > ENTRIES_MAX || r->init_statuses.n > ENTRIES_MAX;
+    bool status = r->statuses.n || r->infeasible || of_pod;
+    bool many = r->containers.n > ENTRIES_MAX || r->statuses.n > ENTRIES_MAX;
     if (!r->infeasible || many)
         raise_to_sums(&total, &r->spec);
     if (!status || many)
@@ -287,8 +274,7 @@ static struct resource_list requests_of_containers(const struct pod_requests_rea
         raise_to(&total, &r->pod_actuated);
         return total;
     }
-    add_statuses(r, &r->containers, &allocated, &actuated);
-    add_statuses(r, &r->inits, &allocated, &actuated);
+    add_statuses(r, &allocated, &actuated);
     raise_to_sums(&total, &allocated);
     raise_to_sums(&total, &actuated);
     return total;
@@ -429,8 +415,7 @@ static void read_container(struct field_reader *reader, const struct field *f, v
     const struct container_entry entry = {
         .role = c->role, .name = c->name, .spec = read.requests};
     sums_add(&requests->spec, c->role, &read.requests);
-    entry_append(c->role == CONTAINER_APP ? &requests->containers : &requests->inits,
-                 reader->a, &entry);
+    entry_append(&requests->containers, reader->a, &entry);
 }
 
 /* k8s.io/api/core/v1: PodSpec.WorkloadRef of 1.35, PodSpec.SchedulingGroup since 1.36. */

@@ -127,22 +127,6 @@ static int read_count(const struct pod *pod, uint32_t *count, struct err *err)
     return 0;
 }
 
-static int read_placement(const struct pod *pod, enum request_placement *placement,
-                          struct err *err)
-{
-    struct span text = span_trim(pod->placement);
-    *placement = PLACE_BINPACK;
-    if (!pod->placement.p || span_eq(text, SPAN("binpack")))
-        return 0;
-    if (span_eq(text, SPAN("spread"))) {
-        *placement = PLACE_SPREAD;
-        return 0;
-    }
-    return err_set(err, ERR_INVALID,
-                   "annotation %s: \"%.*s\" is neither binpack nor spread", KEY_PLACEMENT,
-                   shown(text), text.p);
-}
-
 /* After the number of cards is known. One card has no pairs. */
 static int read_links(const struct pod *pod, const struct request_rules *rules,
                       struct request *r, struct err *err)
@@ -158,10 +142,6 @@ static int read_links(const struct pod *pod, const struct request_rules *rules,
                        "annotation %s: \"%.*s\" is not NV, PIX, PXB, PHB or NODE",
                        KEY_MIN_LINK, shown(least), least.p);
     r->min_link = r->cards > 1 ? width : 0;
-    if (r->min_link && r->kind == REQUEST_DEVICES)
-        return err_set(err, ERR_INVALID,
-                       "annotation %s: the kubelet chooses the cards of %s", KEY_MIN_LINK,
-                       KEY_NVIDIA_GPU);
     r->ignores_links = !r->min_link && (rules->ignore_links || none);
     r->near_gang = gang && !rules->ignore_links;
     return 0;
@@ -364,24 +344,49 @@ static int memory_request(const struct pod *pod, const struct limits *limits,
     return 0;
 }
 
-/* Labels and the annotation for models */
+/* Labels and annotations that restrict any request */
 
 /* 0: no such label. */
 struct labels {
     int64_t number, memory, clock;
 };
 
-static int read_labels(const struct pod *pod, struct labels *l, struct err *err)
+/* Reads what a pod says beside its limits, in whatever words these are: in which order it takes cards,
+ * and what a card must be. A new condition on a card is read here. */
+static int read_conditions(const struct pod *pod, struct arena *a, struct labels *l,
+                           struct request *r, struct err *err)
 {
+    struct span order = span_trim(pod->placement), models = span_trim(pod->models),
+                rest = models;
+    bool spread = span_eq(order, SPAN("spread")), any = false;
     *l = (struct labels){0};
-    return read_number(pod->scv_number, "label", KEY_SCV_NUMBER, a_count,
-                       REQUEST_MAX_CARDS, &l->number, err) ||
-                   read_number(pod->scv_memory, "label", KEY_SCV_MEMORY,
-                               "a number of MiB", mib_max, &l->memory, err) ||
-                   read_number(pod->scv_clock, "label", KEY_SCV_CLOCK, "a number of MHz",
-                               mib_max, &l->clock, err)
-               ? -1
-               : 0;
+    if (pod->placement.p && r->kind != REQUEST_DEVICES) {
+        if (!spread && !span_eq(order, SPAN("binpack")))
+            return err_set(err, ERR_INVALID,
+                           "annotation %s: \"%.*s\" is neither binpack nor spread",
+                           KEY_PLACEMENT, shown(order), order.p);
+        r->placement = spread ? PLACE_SPREAD : PLACE_BINPACK;
+    }
+    if (read_number(pod->scv_number, "label", KEY_SCV_NUMBER, a_count, REQUEST_MAX_CARDS,
+                    &l->number, err) ||
+        read_number(pod->scv_memory, "label", KEY_SCV_MEMORY, "a number of MiB", mib_max,
+                    &l->memory, err) ||
+        read_number(pod->scv_clock, "label", KEY_SCV_CLOCK, "a number of MHz", mib_max,
+                    &l->clock, err))
+        return -1;
+    r->clock_mhz = l->clock;
+    if (!pod->models.p)
+        return 0;
+    if (models.n > REQUEST_MAX_MODELS)
+        return err_set(err, ERR_INVALID, "annotation %s is longer than %d bytes",
+                       KEY_GPU_MODEL, REQUEST_MAX_MODELS);
+    while (rest.p)
+        any |= span_trim(span_cut(&rest, ',')).n > 0;
+    if (!any)
+        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" names no model",
+                       KEY_GPU_MODEL, shown(models), models.p);
+    r->models = arena_copy(a, models);
+    return 0;
 }
 
 /* Without limits the labels are the request. The allocation annotation gives it to the
@@ -416,25 +421,6 @@ static int label_limits(const struct labels *l, struct request *r, struct err *e
         return err_set(err, ERR_INVALID,
                        "label %s is %lld, but the limits request %lld MiB per card",
                        KEY_SCV_MEMORY, (long long)l->memory, (long long)r->mib_per_card);
-    return 0;
-}
-
-static int read_models(const struct pod *pod, struct arena *a, struct span *models,
-                       struct err *err)
-{
-    struct span text = span_trim(pod->models), rest = text;
-    bool any = false;
-    if (!pod->models.p)
-        return 0;
-    if (text.n > REQUEST_MAX_MODELS)
-        return err_set(err, ERR_INVALID, "annotation %s is longer than %d bytes",
-                       KEY_GPU_MODEL, REQUEST_MAX_MODELS);
-    while (rest.p)
-        any |= span_trim(span_cut(&rest, ',')).n > 0;
-    if (!any)
-        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" names no model",
-                       KEY_GPU_MODEL, shown(text), text.p);
-    *models = arena_copy(a, text);
     return 0;
 }
 
@@ -537,11 +523,8 @@ static int plain_request(const struct pod *pod, const struct request_rules *rule
     bool labeled = pod->scv_number.p || pod->scv_memory.p || pod->scv_clock.p;
     if (r.kind == REQUEST_NONE && !labeled)
         return 0;
-    bool ours = r.kind != REQUEST_DEVICES;
-    if ((ours && read_placement(pod, &r.placement, err)) ||
-        read_labels(pod, &labels, err) || read_models(pod, a, &r.models, err))
+    if (read_conditions(pod, a, &labels, &r, err))
         return -1;
-    r.clock_mhz = labels.clock;
     if (r.kind == REQUEST_NONE)
         label_request(&labels, rules, &r);
     else if (label_limits(&labels, &r, err))
@@ -634,11 +617,9 @@ static int dialect_meaning(const struct pod *pod, const struct request_rules *ru
     r->compute_percent = d->alone ? 0 : d->cores;
     r->placement = d->placement;
     add_parts(d, a, r);
-    if ((pod->placement.p && read_placement(pod, &r->placement, err)) ||
-        read_labels(pod, &labels, err) || read_models(pod, a, &r->models, err) ||
-        read_links(pod, rules, r, err) || read_start(pod, r, err))
+    if (read_conditions(pod, a, &labels, r, err) || read_links(pod, rules, r, err) ||
+        read_start(pod, r, err))
         return -1;
-    r->clock_mhz = labels.clock;
     if (d->one_numa && r->cards > 1 && r->min_link < LINK_NODE)
         r->min_link = LINK_NODE;
     r->ignores_links &= !r->min_link;
@@ -701,9 +682,16 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
                struct request *request, struct err *err)
 {
     int rc = plain_request(pod, rules, a, request, err);
-    return rules->dialect && pod->object.n
-               ? add_dialect(pod, rules, a, request, rc == 0, err)
-               : rc;
+    if (rules->dialect && pod->object.n)
+        rc = add_dialect(pod, rules, a, request, rc == 0, err);
+    if (rc || request->kind != REQUEST_DEVICES || !request->min_link)
+        return rc;
+    request->min_link = 0; /* one that runs has its cards */
+    if (pod->node.n)
+        return 0;
+    *request = (struct request){0};
+    return err_set(err, ERR_INVALID, "annotation %s: the kubelet chooses the cards of %s",
+                   KEY_MIN_LINK, KEY_NVIDIA_GPU);
 }
 
 bool request_names_model(const struct request *r, struct span model)
@@ -771,6 +759,15 @@ bool request_equal(const struct request *a, const struct request *b)
     return true;
 }
 
+void request_write_card(struct buf *out, const struct request *r)
+{
+    if (r->models.n)
+        buf_printf(out, ", model %.*s", SPAN_ARG(r->models));
+    if (r->clock_mhz)
+        buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
+                   (long long)r->clock_mhz);
+}
+
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
 {
     bool gib = unit_mib == 1024 && !r->by_label && !r->slots;
@@ -802,8 +799,7 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         if (r->mib_per_card)
             buf_printf(out, " of at least %lld MiB", (long long)r->mib_per_card);
     }
-    if (r->models.n)
-        buf_printf(out, ", model %.*s", SPAN_ARG(r->models));
+    request_write_card(out, r);
     if (r->min_link)
         buf_printf(out, ", each two connected by %s or better",
                    link_word(r->min_link, word));
@@ -811,9 +807,6 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         buf_adds(out, ", memory isolated by ");
         scv_isolation_add(out, r->isolation, " or ");
     }
-    if (r->clock_mhz)
-        buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
-                   (long long)r->clock_mhz);
     if (r->hami)
         buf_printf(out, "; on nodes of HAMi: %.*s", SPAN_ARG(r->hami->words));
 }

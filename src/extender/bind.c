@@ -12,7 +12,11 @@
 #include "wire/httpd.h"
 
 /*
- * bind. kube-scheduler sends names and a UID, not the pod; the pod's request is known
+ * The verb bind: its body, its reply, and which replica answers. core/core_bind.c is the bind itself:
+ * the cards, the Binding and its outcome. Readers of that path skip `forward` and what precedes it
+ * from take_error on, which only followers do.
+ *
+ * kube-scheduler sends names and a UID, not the pod; the pod's request is known
  * from the watch. If no card fits any more, nothing is bound and Error gives the reason.
  * (The Go extender returned no error in that case and relied on the scheduler's assume
  * timeout. Since Kubernetes 1.23 an assumed pod never times out, so the pod would be
@@ -187,17 +191,6 @@ static int64_t sent_ms(const struct bind_call *c)
     return unsent > SENT_MS ? unsent : SENT_MS;
 }
 
-/* How long to wait for the leader's answer. If its lease has expired, the leader stopped renewing
- * or this process cannot read the Lease; the leader, if it runs, is then asked again. */
-static int64_t answer_timeout_ms(const struct bind_call *c,
-                                 const struct core_driver_route *route)
-{
-    int64_t now_ms = clock_mono_ms(), wait = c->since_ms + sent_ms(c) - now_ms;
-    if (route->until_ms < now_ms && wait > UNRENEWED_MS)
-        wait = UNRENEWED_MS;
-    return wait < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : wait;
-}
-
 /* A bind that the leader may hold for its gang, beyond the lease as this process has seen it. */
 struct forwarded {
     const struct bind_call *c;
@@ -223,11 +216,16 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
     const struct verbs_config *config = &c->v->config;
     cleanup_buf struct buf answer = {0};
     bool sent;
+    int64_t now_ms = clock_mono_ms(), wait = c->since_ms + sent_ms(c) - now_ms;
+    /* If its lease has expired, the leader stopped renewing or this process cannot read the Lease; the
+     * leader, if it runs, is then asked again. */
+    if (route->until_ms < now_ms && wait > UNRENEWED_MS)
+        wait = UNRENEWED_MS;
     const struct forward_call call = {"bind",
                                       FORWARD_HEADER,
                                       route->address,
                                       c->body,
-                                      answer_timeout_ms(c, route),
+                                      wait < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : wait,
                                       is_in_vain,
                                       &(struct forwarded){c, route}};
     if (c->bind.waits)

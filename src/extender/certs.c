@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "domain/keys.h"
 #include "domain/object.h"
+#include "kube/jpath.h"
 #include "kube/secret.h"
 #include "wire/base64.h"
 #include "wire/x509.h"
@@ -34,11 +35,12 @@ static const char *const secret_names[SECRETS] = {
 struct certs {
     struct certs_info info;
     char *ns, *scheduler, *webhook; /* the objects that follow the CAs, or NULL */
+    struct arena names;             /* of clients */
     struct kube_client *client;
     struct core_driver *driver;
     struct forward *forward;
     struct counters *counters;
-    struct ticker *ticker;
+    struct worker *ticker;
     atomic_bool stopping;
 
     /* CERTS_SECRETS: */
@@ -64,8 +66,8 @@ static int call_api(struct certs *c, const struct kube_request *request,
     return rc;
 }
 
-/* Reads a Secret, or creates one from `body`, which it wipes. ERR_NOT_FOUND: there is none.
- * ERR_CONFLICT: it exists by now. */
+/* Reads a Secret, which need not exist, or creates one from `body`, which it wipes. ERR_CONFLICT:
+ * it exists by now. */
 static int call_secret(struct certs *c, enum cert_secret secret, struct buf *body,
                        struct err *err)
 {
@@ -84,17 +86,10 @@ static int call_secret(struct certs *c, enum cert_secret secret, struct buf *bod
     buf_wipe(&reply.body); /* it contains private keys */
     if (body)
         buf_wipe(body);
-    return rc ? err_set(err, why.code, "Secret %s/%s: cannot %s: %s", c->ns, name,
-                        body ? "write" : "read", why.msg)
-              : 0;
-}
-
-static int read_secret(struct certs *c, enum cert_secret secret, struct err *err)
-{
-    struct err why = {0};
-    if (call_secret(c, secret, NULL, &why) && why.code != ERR_NOT_FOUND)
-        return err_set(err, why.code, "%s", why.msg);
-    return 0;
+    return !rc || (!body && why.code == ERR_NOT_FOUND)
+               ? 0
+               : err_set(err, why.code, "Secret %s/%s: cannot %s: %s", c->ns, name,
+                         body ? "write" : "read", why.msg);
 }
 
 /* -- the leader: what is missing -- */
@@ -159,7 +154,7 @@ static int make_missing(struct certs *c, struct err *err)
     struct err why = {0};
     if (c->seen[SERVER].exists && c->seen[CLIENT].exists)
         return 0;
-    if (read_secret(c, CA, err) ||
+    if (call_secret(c, CA, NULL, err) ||
         (!ca->exists && make_secret(c, CA, now_s, until_s, err)))
         return -1;
     int rc = x509_read_pair(buf_span(&ca->data[SECRET_CERT]),
@@ -219,54 +214,27 @@ static int serve(struct certs *c, struct err *err)
 
 /* An object with a text that depends on the CAs. */
 struct follower {
-    const char *name;      /* for messages */
-    const char *path;      /* of the API */
-    const char *const *at; /* the members on the way to the text; ends with NULL */
-    struct span wanted;    /* the text */
+    const char *name;   /* for messages */
+    const char *path;   /* of the API */
+    const char *at;     /* the text: a path of kube/jpath.h */
+    struct span wanted; /* the text */
     const char *patch_type;
     struct span patch; /* what sets it */
 };
-
-/* The text at this path. A list is searched. */
-static void read_text(struct jread *j, const char *const *at, struct arena *a,
-                      struct span *text)
-{
-    struct jread_str key;
-    if (!*at) {
-        jread_text(j, "text", a, text);
-    } else if (jread_peek(j) == JREAD_ARRAY) {
-        jread_array(j, "list");
-        while (jread_item(j))
-            read_text(j, at, a, text);
-    } else {
-        jread_object(j, "object");
-        while (jread_member(j, &key))
-            if (jread_str_eq(key, span_of(*at)))
-                read_text(j, at + 1, a, text);
-            else
-                jread_skip(j);
-    }
-}
 
 /* Writes the text unless the object has it, or does not exist. */
 static void follow(struct certs *c, const struct follower *f, struct err *err)
 {
     struct err why = {0};
-    cleanup_arena struct arena a = {0};
     struct kube_request request = {
         .method = "GET", .path = f->path, .timeout_ms = CALL_MS};
     struct httpc_reply reply = {0};
-    struct span found = {0};
-    struct jread j;
     int rc = call_api(c, &request, &reply, &why);
-    if (rc == 0) {
-        jread_init(&j, reply.body.p, reply.body.n);
-        read_text(&j, f->at, &a, &found);
-        rc = jread_finish(&j, &why);
-    }
-    bool same = span_eq(found, f->wanted);
+    json_auto_t *object = rc ? NULL : jpath_read(buf_span(&reply.body), &why);
     httpc_reply_fini(&reply);
-    if (rc == 0 && !same) {
+    if (!object)
+        rc = -1;
+    else if (!span_eq(jpath_text(object, f->at), f->wanted)) {
         request.method = "PATCH";
         request.content_type = f->patch_type;
         request.body = f->patch;
@@ -284,8 +252,6 @@ static void follow(struct certs *c, const struct follower *f, struct err *err)
  * if they started with another one: the pod template has its hash, which the chart writes, too. */
 static void follow_ca(struct certs *c, bool leads, struct err *err)
 {
-    static const char *const at[] = {"spec",        "template",      "metadata",
-                                     "annotations", KEY_CA_CHECKSUM, NULL};
     const struct buf *ca = &c->seen[CLIENT].data[SECRET_CA];
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf sum = {0};
@@ -314,7 +280,7 @@ static void follow_ca(struct certs *c, bool leads, struct err *err)
                .name = arena_printf(&a, "Deployment %s/%s", c->ns, c->scheduler),
                .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s",
                                     c->ns, c->scheduler),
-               .at = at,
+               .at = "spec.template.metadata.annotations." KEY_CA_CHECKSUM,
                .wanted = buf_span(&sum),
                .patch_type = "application/merge-patch+json",
                .patch = span_of(patch)},
@@ -324,7 +290,6 @@ static void follow_ca(struct certs *c, bool leads, struct err *err)
 /* The leader gives the API server the CAs by which it knows this server. */
 static void follow_ca_bundle(struct certs *c, struct err *err)
 {
-    static const char *const at[] = {"webhooks", "clientConfig", "caBundle", NULL};
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf bundle = {0};
     base64_encode(buf_span(&c->seen[SERVER].data[SECRET_CA]), &bundle);
@@ -340,7 +305,7 @@ static void follow_ca_bundle(struct certs *c, struct err *err)
                                     "/apis/admissionregistration.k8s.io/v1/"
                                     "mutatingwebhookconfigurations/%s",
                                     c->webhook),
-               .at = at,
+               .at = "webhooks.0.clientConfig.caBundle",
                .wanted = buf_span(&bundle),
                .patch_type = "application/json-patch+json",
                .patch = span_of(patch)},
@@ -355,7 +320,8 @@ static void step(struct certs *c)
     struct err problem = {0}, why = {0};
     bool leads = core_is_leader(core_driver_read(c->driver));
     core_driver_read_end(c->driver);
-    if (read_secret(c, SERVER, &problem) == 0 && read_secret(c, CLIENT, &problem) == 0) {
+    if (call_secret(c, SERVER, NULL, &problem) == 0 &&
+        call_secret(c, CLIENT, NULL, &problem) == 0) {
         if (leads && make_missing(c, &why) && why.code != ERR_CONFLICT)
             problem = why;
         if (serve(c, &why)) {
@@ -368,26 +334,25 @@ static void step(struct certs *c)
         }
     }
     pthread_mutex_lock(&c->lock);
+    if (atomic_load(&c->stopping)) /* the calls failed for that */
+        problem = c->problem;
     if (c->seen[CLIENT].exists)
         buf_set(&c->scheduler_cert, buf_span(&c->seen[CLIENT].data[SECRET_CERT]));
-    pthread_mutex_unlock(&c->lock);
-    for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */
-        secret_fini(&c->seen[i]);
-    c->due_ms = clock_mono_ms() + (c->served.n ? POLL_MS : POLL_FIRST_MS);
-    if (atomic_load(&c->stopping))
-        return;
-    pthread_mutex_lock(&c->lock);
     bool is_new = problem.code != ERR_NONE && strcmp(problem.msg, c->problem.msg) != 0;
     c->problem = problem;
     c->ready = c->served.n;
     pthread_mutex_unlock(&c->lock);
+    for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */
+        secret_fini(&c->seen[i]);
+    c->due_ms = clock_mono_ms() + (c->served.n ? POLL_MS : POLL_FIRST_MS);
     if (is_new)
         log_error("certs", "problem with the certificates", LOG_ERR(&problem));
 }
 
-static void refresh(void *ctx)
+static void refresh(void *ctx, void *job)
 {
     struct certs *c = ctx;
+    (void)job;
     tls_refresh(c->info.verbs);
     tls_refresh(c->info.observers);
     if (c->info.mode == CERTS_SECRETS && clock_mono_ms() >= c->due_ms)
@@ -510,11 +475,10 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
                                    .server = true,
                                    .begins_s = now_s - BACKDATE_S,
                                    .expires_s = now_s + LIFE_S};
-    cleanup_arena struct arena a = {0};
     struct x509_pair first = {{0}, {0}};
     const char **names, **front_names;
-    size_t n = split(&config->client_names, &a, &names),
-           n_front = split(&config->front_names, &a, &front_names);
+    size_t n = split(&config->client_names, &c->names, &names),
+           n_front = split(&config->front_names, &c->names, &front_names);
     /* Without names any certificate of the CA may call: an empty variable must not say so. */
     if (config->client_names.n && !n)
         return err_set(err, ERR_INVALID, "--client-name: expected a name");
@@ -573,21 +537,20 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
 void certs_start(struct certs *c, struct core_driver *driver, struct forward *forward,
                  struct counters *counters)
 {
-    static const struct ticker_fns ticker_fns = {refresh, next_refresh};
     if (!c->info.verbs)
         return;
     c->driver = driver;
     c->forward = forward;
     c->counters = counters;
-    c->ticker = ticker_new();
-    ticker_start(c->ticker, &ticker_fns, c);
+    c->ticker = worker_start("ticker", refresh, c);
+    worker_tick(c->ticker, next_refresh);
 }
 
 void certs_stop(struct certs *c)
 {
     if (!c || !c->ticker || atomic_exchange(&c->stopping, true))
         return;
-    ticker_stop(c->ticker);
+    worker_stop(c->ticker);
 }
 
 void certs_free(struct certs *c)
@@ -595,12 +558,13 @@ void certs_free(struct certs *c)
     if (!c)
         return;
     certs_stop(c);
-    ticker_free(c->ticker);
+    worker_free(c->ticker);
     tls_free(c->info.verbs);
     tls_free(c->info.observers);
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
     buf_fini(&c->scheduler_cert);
+    arena_fini(&c->names);
     free(c->ns);
     free(c->scheduler);
     free(c->webhook);

@@ -321,28 +321,16 @@ int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *
 }
 
 enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
-                                              const struct core_driver_reserve *reserve,
-                                              size_t *at)
+                                              const struct core_input *reserve,
+                                              struct buf *why, size_t *at)
 {
     struct own_outputs own = {0};
-    struct core_input in = {.type = CORE_RESERVE,
-                            .ns = reserve->ns,
-                            .name = reserve->name,
-                            .uid = reserve->uid,
-                            .request = reserve->request,
-                            .priority = reserve->priority,
-                            .requests = reserve->requests,
-                            .gang = reserve->gang,
-                            .scheduler = reserve->scheduler,
-                            .nodes = reserve->nodes,
-                            .n_nodes = reserve->n,
-                            .n_last = reserve->n_last};
-    step(driver, &in, &own);
+    step(driver, reserve, &own);
     cleanup_free struct core_output *reserved = own.reply;
-    if (reserve->why && reserved->text)
-        buf_adds(reserve->why, reserved->text);
+    if (why && reserved->text)
+        buf_adds(why, reserved->text);
     *at = 0;
-    while (*at < reserve->n &&
+    while (*at < reserve->n_nodes &&
            !(reserved->node && span_eq(reserve->nodes[*at], span_of(reserved->node))))
         ++*at;
     return reserved->reserve;

@@ -75,24 +75,12 @@ struct core_driver_bind {
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
                      bool *not_leader, struct err *err);
 
-struct core_driver_reserve {
-    struct span ns, name, uid;
-    const struct request *request;
-    int64_t priority;
-    struct resources requests; /* CPU and memory of the pod */
-    struct span scheduler;     /* spec.schedulerName */
-    const struct gang *gang;   /* of the pod, or NULL; then also for all other members */
-    const struct span *nodes;  /* names, the best first; none: ends the reservation */
-    size_t n, n_last;          /* n_last: as in core/core.h */
-    /* Or NULL; appends why a gang is rejected or this process may not bind. */
-    struct buf *why;
-};
-
-/* Reserves cards for a pod on the first of the nodes that fits (core/core.h). *at: the index
- * of the node of CORE_RESERVE_DONE and CORE_RESERVE_PROMISED; `n`: of none. */
+/* The input CORE_RESERVE: reserves cards for a pod on the first of the nodes that fits (core/core.h).
+ * *at: the index of the node of CORE_RESERVE_DONE and CORE_RESERVE_PROMISED; n_nodes: of none. `why`
+ * (may be NULL) gets why a gang is rejected or this process may not bind. */
 enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
-                                              const struct core_driver_reserve *reserve,
-                                              size_t *at);
+                                              const struct core_input *reserve,
+                                              struct buf *why, size_t *at);
 
 /* Which process is to do a bind now. */
 struct core_driver_route {

@@ -67,7 +67,7 @@ struct event_scan {
     /* The thread. */
     struct core_driver *driver;
     struct event_recorder *recorder;
-    struct ticker *ticker;
+    struct worker *ticker;
     bool scanned;
     uint64_t generation; /* of the ledger at the last scan */
 };
@@ -110,7 +110,7 @@ void event_scan_free(struct event_scan *s)
     for (int kind = 0; kind < KINDS; kind++)
         free(s->known[kind].all);
     buf_fini(&s->text);
-    ticker_free(s->ticker);
+    worker_free(s->ticker);
     free(s);
 }
 
@@ -406,9 +406,10 @@ static void scan_node(void *ctx, const struct ledger *l, const struct ledger_nod
 }
 
 /* Not before every kind of object has been listed: cards would seem to be lost. */
-static void scan_ledger(void *ctx)
+static void scan_ledger(void *ctx, void *job)
 {
     struct event_scan *s = ctx;
+    (void)job;
     const struct core *core = core_driver_read(s->driver);
     uint64_t generation = ledger_generation(core_ledger(core));
     struct step_time now = core_driver_now();
@@ -440,15 +441,14 @@ static int64_t next_scan(void *ctx)
 void event_scan_start(struct event_scan *s, struct core_driver *driver,
                       struct event_recorder *recorder)
 {
-    static const struct ticker_fns fns = {scan_ledger, next_scan};
     s->driver = driver;
     s->recorder = recorder;
-    s->ticker = ticker_new();
-    ticker_start(s->ticker, &fns, s);
+    s->ticker = worker_start("ticker", scan_ledger, s);
+    worker_tick(s->ticker, next_scan);
 }
 
 void event_scan_stop(struct event_scan *s)
 {
     if (s)
-        ticker_stop(s->ticker);
+        worker_stop(s->ticker);
 }

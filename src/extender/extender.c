@@ -34,7 +34,7 @@ struct extender {
     struct apisync_streams streams;
     struct list_watch_loop *watches;
     struct worker *workers[WORKERS];
-    struct ticker *timer; /* of the core */
+    struct worker *timer; /* of the core */
     struct certs *certs;
     struct forward *forward;
     struct gang_minimum *gangs;
@@ -134,12 +134,13 @@ static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
 static void hurry(void *ctx)
 {
     struct extender *e = ctx;
-    ticker_wake(e->timer);
+    worker_wake(e->timer);
 }
 
-static void tick(void *ctx)
+static void tick(void *ctx, void *job)
 {
     struct extender *e = ctx;
+    (void)job;
     core_driver_input(e->driver, &(struct core_input){.type = CORE_TICK});
     forward_trim(e->forward);
     server_trim(e->server);
@@ -150,8 +151,6 @@ static int64_t due(void *ctx)
     struct extender *e = ctx;
     return core_driver_due(e->driver);
 }
-
-static const struct ticker_fns timer_fns = {tick, due};
 
 /* Posts an event and waits for the answer. -1: not written. */
 static int post_event(void *ctx, const struct kube_request *request, struct err *err)
@@ -313,7 +312,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     core.identity = identity;
     core.lease_name = "gpushare-extender";
     core.seed = rng_entropy();
-    e->timer = ticker_new();
+    e->timer = worker_start("ticker", tick, e);
     e->driver = core_driver_new(
         &core, &(struct core_driver_io){stream, defer, perform, hurry, e});
     e->gangs =
@@ -334,7 +333,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
         return NULL;
     }
     advertise(e, config);
-    ticker_start(e->timer, &timer_fns, e); /* and so everything that the core does */
+    worker_tick(e->timer, due); /* and so everything that the core does */
     certs_start(e->certs, e->driver, e->forward, e->counters);
     return e;
 }
@@ -363,7 +362,7 @@ void extender_stop(struct extender *e)
     event_scan_stop(e->scan);
     event_recorder_stop(e->recorder, INT64_MAX);
     if (e->timer) {
-        ticker_stop(e->timer);
+        worker_stop(e->timer);
         list_watch_loop_stop(e->watches);
         for (int i = 0; i < WORKERS; i++)
             worker_stop(e->workers[i]);
@@ -381,7 +380,7 @@ void extender_stop(struct extender *e)
         worker_free(e->workers[i]);
     list_watch_loop_free(e->watches);
     apisync_streams_fini(&e->streams);
-    ticker_free(e->timer);
+    worker_free(e->timer);
     counters_free(e->counters);
     kube_client_free(e->client);
     free(e);

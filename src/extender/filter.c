@@ -14,14 +14,21 @@
 #include "placement/reason.h"
 
 /*
- * filter: filter_mode_of decides how a call is answered, from its route and the pod; then
- * judge finds the nodes that fit, and choose_best or choose_for_gang has cards reserved.
+ * The verb filter. Read it from filter_answer at the end upwards: filter_mode_of says how the call is
+ * answered; then choose_best has all nodes judged (judge, judge_some, judge_node), rates those that
+ * fit (best_of) and has cards reserved on the best; write_reply answers.
+ *
  * Between the judgment, which reads the ledger in parts, and a reservation, which is one step
  * of the core, other pods can take the cards. So the core gets several nodes in the order of
  * their scores, and if none of them fits any more, the nodes are judged again.
  *
  * A pod that asks again did not start on the node that it got. That node comes last
  * (extender/tried.h).
+ *
+ * Each special case is in a function that a reader of the path skips: an autoscaler's template Nodes
+ * (judge_template, is_simulation), a ResourceQuota (read_quotas, over_quota), a pod that has a promise
+ * or an invalid request (judge_pod), a gang (choose_for_gang), a follower (ask_leader), what follows a
+ * rejection (follow_rejection, find_elsewhere).
  */
 
 enum {
@@ -46,9 +53,12 @@ struct filter_mode {
     struct tried_nodes tried; /* BEST, with one node answered: they come last */
 };
 
-/* What the judgment has found. w->failed and w->never have the rejected nodes, each with its
+/* The judgment of a call, and what it has found. w->failed and w->never have the rejected nodes, each with its
  * reason and a comma; with FILTER_BEST only if no node fits. */
-struct filter_result {
+struct filter {
+    struct verb_call *call;
+    const struct filter_mode *mode;
+    const struct verb_args *args; /* of the call */
     const struct core *core;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
@@ -61,7 +71,7 @@ struct filter_result {
     uint32_t *fitting;                 /* indexes of the candidates that fit */
     size_t n_fitting;
     struct score_run run; /* of those, for FILTER_BEST */
-    const char *gang;     /* why, on nodes that fit: mode->reject_all, or a quota */
+    const char *why_all;  /* why not even nodes that fit: mode->reject_all, or a quota */
     const char *quota;    /* why its quotas do not allow the pod on any node; or NULL */
     bool limited;         /* its quotas must allow what it takes of each node */
     struct step_time now;
@@ -71,10 +81,10 @@ struct filter_result {
 
 /* -- the judgment -- */
 
-static void begin_reason(const struct verb_args *args, struct buf *out,
+static void begin_reason(const struct filter *f, struct buf *out,
                          const struct verb_candidate *c)
 {
-    if (args->full)
+    if (f->args->full)
         buf_add_json(out, c->name);
     else
         buf_add_span(out, c->raw);
@@ -82,172 +92,173 @@ static void begin_reason(const struct verb_args *args, struct buf *out,
 }
 
 /* Are the reasons of rejected nodes answered, as far as is known? */
-static bool gives_reasons(const struct filter_mode *mode, const struct filter_result *r)
+static bool gives_reasons(const struct filter *f)
 {
-    return mode->is.answer == FILTER_ALL || !r->n_fitting;
+    return f->mode->is.answer == FILTER_ALL || !f->n_fitting;
 }
 
-static void reject(const struct verb_call *call, const struct filter_mode *mode,
-                   struct filter_result *r, const struct verb_candidate *c, bool never,
+static void reject(struct filter *f, const struct verb_candidate *c, bool never,
                    enum reason_class class, const char *text)
 {
-    struct verb_work *w = call->work;
+    struct verb_work *w = f->call->work;
     struct buf *out = never ? &w->never : &w->failed;
-    r->rejected[class]++;
-    if (!gives_reasons(mode, r))
+    f->rejected[class]++;
+    if (!gives_reasons(f))
         return;
-    begin_reason(&w->args, out, c);
+    begin_reason(f, out, c);
     buf_add_json(out, span_of(text));
     buf_addc(out, ',');
 }
 
 /* Judges a candidate of a simulation by its Node object (domain/ledger.h). */
-static bool judge_template(const struct verb_call *call, const struct filter_mode *mode,
-                           struct filter_result *r, const struct verb_candidate *c)
+static bool judge_template(struct filter *f, const struct verb_candidate *c)
 {
-    const struct request *request = &call->work->args.request;
+    const struct request *request = &f->args->request;
     struct node_cards cards = {0};
     struct err err;
     struct ledger *alone =
-        ledger_of_template(c->raw, ledger_settings(r->ledger), &cards, &err);
+        ledger_of_template(c->raw, ledger_settings(f->ledger), &cards, &err);
     if (!alone) {
-        reject(call, mode, r, c, false, REASON_NODE, err.msg);
+        reject(f, c, false, REASON_NODE, err.msg);
         return false;
     }
     const struct ledger_node *node = ledger_node_at(alone, 0); /* the only one */
     enum fit fit = select_fit(node, request);
     cleanup_buf struct buf why = {0};
     if (fit != FIT_YES) {
-        reason_add_prepared(&why, &r->reasons, node, fit);
+        reason_add_prepared(&why, &f->reasons, node, fit);
         buf_printf(&why, "; judged as a template Node by " KEY_CARDS "=%lldx%lldMiB",
                    (long long)cards.n, (long long)cards.mib);
-        reject(call, mode, r, c, fit == FIT_NEVER, reason_class_of(node, request, fit),
-               why.p);
+        reject(f, c, fit == FIT_NEVER, reason_class_of(node, request, fit), why.p);
     }
     ledger_free(alone);
     return fit == FIT_YES;
 }
 
+/* Sets whether quotas of its namespace limit the pod, and why they allow it nowhere. */
+static void read_quotas(struct filter *f)
+{
+    const struct verb_args *args = f->args;
+    const struct quotas *quotas = core_quotas(f->core);
+    struct err why;
+    f->limited = quotas && quota_counts(request_on(&args->request, SCV_DIALECT_HAMI)) &&
+                 (core_quotas_ready(f->core, f->now, NULL) ||
+                  map_get(&quotas->by_name, args->pod.meta.ns));
+    if (!f->promised && !f->quota &&
+        core_quota_check(f->core, f->now, args->pod.meta.ns, f->pod.uid, &args->request,
+                         NULL, 0, &why))
+        f->why_all = f->quota = arena_copy(&f->call->work->arena, span_of(why.msg)).p;
+}
+
 /* Why the quotas of its namespace do not allow the pod on a node where it fits; NULL: they do. A
  * percentage is of the card that it gets there. */
-static const char *over_quota(const struct verb_call *call, struct filter_result *r,
-                              const struct ledger_node *node)
+static const char *over_quota(struct filter *f, const struct ledger_node *node)
 {
-    const struct verb_args *args = &call->work->args;
     uint64_t cards;
     struct err why;
-    if (!r->limited || !node || !select_bind(node, &r->pod, &cards) ||
-        !core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid, &args->request,
-                          node, cards, &why))
+    if (!f->limited || !node || !select_bind(node, &f->pod, &cards) ||
+        !core_quota_check(f->core, f->now, f->args->pod.meta.ns, f->pod.uid,
+                          &f->args->request, node, cards, &why))
         return NULL;
-    return r->gang = arena_copy(&call->work->arena, span_of(why.msg)).p;
+    return f->why_all = arena_copy(&f->call->work->arena, span_of(why.msg)).p;
 }
 
 /* Does the pod fit on the node (NULL: unknown)? If not, the node is rejected. */
-static bool judge_node(const struct verb_call *call, const struct filter_mode *mode,
-                       struct filter_result *r, const struct verb_candidate *c,
+static bool judge_node(struct filter *f, const struct verb_candidate *c,
                        const struct ledger_node *node)
 {
-    struct verb_work *w = call->work;
-    const struct verb_args *args = &w->args;
-    if (!node && request_fits_anywhere(&args->request))
+    struct verb_work *w = f->call->work;
+    const struct request *request = &f->args->request;
+    if (!node && request_fits_anywhere(request))
         return true;
-    if (!node && mode->template_nodes)
-        return request_needs_nothing(&args->request) || judge_template(call, mode, r, c);
+    if (!node && f->mode->template_nodes)
+        return request_needs_nothing(request) || judge_template(f, c);
     if (!node) {
-        reject(call, mode, r, c, false, REASON_NODE,
-               "the GPUs of this node are not known yet");
+        reject(f, c, false, REASON_NODE, "the GPUs of this node are not known yet");
         return false;
     }
-    enum reason_class class = REASON_MEMORY;
-    enum fit fit = select_fit_one(node, r->least_mib), alone = fit; /* alone: without
-                                                                       nominated pods */
+    enum reason_class class = REASON_MEMORY; /* the only one that select_fit_one finds */
+    enum fit fit = select_fit_one(node, f->least_mib), alone = fit;
+    if (fit == FIT_ASK) {
+        fit = select_fit_beside(node, &f->pod, &alone);
+        class = fit == FIT_YES ? class : reason_class_of(node, request, alone);
+    }
     if (fit == FIT_YES)
         return true;
-    if (fit == FIT_ASK) {
-        fit = alone = select_fit(node, &args->request);
-        if ((alone == FIT_YES && node->has_nominated) ||
-            (alone == FIT_LATER && node->has_reserved))
-            fit = select_fit_pod(node, &r->pod);
-        if (fit == FIT_YES)
-            return true;
-        class = reason_class_of(node, &args->request, alone);
-    }
-    r->rejected[class]++;
-    if (!gives_reasons(mode, r))
+    f->rejected[class]++;
+    if (!gives_reasons(f))
         return false;
-    if (fit == FIT_LATER && mode->is.find_victims && r->n_victims < CORE_PREEMPT_NODES) {
+    if (fit == FIT_LATER && f->mode->is.find_victims &&
+        f->n_victims < CORE_PREEMPT_NODES) {
         cleanup_arena struct arena scratch = {0};
-        if (preempt_could_help(&(struct preemptor){.pod = r->pod}, node, &scratch))
-            r->victims[r->n_victims++] = c->name;
+        if (preempt_could_help(&(struct preemptor){.pod = f->pod}, node, &scratch))
+            f->victims[f->n_victims++] = c->name;
     }
     struct buf *out = fit == FIT_NEVER ? &w->never : &w->failed;
-    begin_reason(args, out, c);
+    begin_reason(f, out, c);
     buf_addc(out, '"');
-    reason_add_prepared(out, &r->reasons, node, alone);
+    reason_add_prepared(out, &f->reasons, node, alone);
     buf_adds(out, "\",");
     return false;
 }
 
 /* A pod for which its node in the ledger does not count: with a promise it fits only there,
  * because its Binding may have taken effect. */
-static bool judge_pod(const struct verb_call *call, const struct filter_mode *mode,
-                      struct filter_result *r, const struct verb_candidate *c)
+static bool judge_pod(struct filter *f, const struct verb_candidate *c)
 {
-    const struct verb_args *args = &call->work->args;
-    if (args->invalid.code != ERR_NONE || r->quota) {
-        reject(call, mode, r, c, true, r->quota ? REASON_QUOTA : REASON_INVALID_REQUEST,
-               r->quota ?: args->invalid.msg);
+    const struct verb_args *args = f->args;
+    if (args->invalid.code != ERR_NONE || f->quota) {
+        reject(f, c, true, f->quota ? REASON_QUOTA : REASON_INVALID_REQUEST,
+               f->quota ?: args->invalid.msg);
         return false;
     }
-    if (!r->promised || args->request.kind == REQUEST_NONE ||
-        span_eq(r->promised->name, c->name))
+    if (!f->promised || args->request.kind == REQUEST_NONE ||
+        span_eq(f->promised->name, c->name))
         return true;
     cleanup_buf struct buf why = {0};
     buf_printf(
         &why,
-        r->is_bound
+        f->is_bound
             ? "the pod is bound to node %.*s"
             : "the pod has a promise on node %.*s whose Binding is not confirmed yet",
-        SPAN_ARG(r->promised->name));
-    reject(call, mode, r, c, false, REASON_PROMISED, why.p);
+        SPAN_ARG(f->promised->name));
+    reject(f, c, false, REASON_PROMISED, why.p);
     return false;
 }
 
 /* The candidates from i up to the end-th, under the lock. */
-static void judge_some(const struct verb_call *call, const struct filter_mode *mode,
-                       struct filter_result *r, size_t i, size_t end)
+static void judge_some(struct filter *f, size_t i, size_t end)
 {
-    const struct verb_args *args = &call->work->args;
-    bool by_ledger = !r->promised && !r->quota &&
+    const struct verb_args *args = f->args;
+    const char *reject_all = f->mode->reject_all;
+    bool by_ledger = !f->promised && !f->quota &&
                      (args->request.kind == REQUEST_DEVICES ||
                       !request_fits_anywhere(&args->request)),
-         scored = mode->is.answer == FILTER_BEST;
+         scored = f->mode->is.answer == FILTER_BEST;
     while (i < end) {
         const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];
-        size_t n = 1, first = r->n_fitting;
+        size_t n = 1, first = f->n_fitting;
         if (by_ledger || scored)
-            n = verb_find_nodes(args, NULL, i, end, r->ledger, nodes);
-        for (size_t k = 0; k < n && nodes[k] && r->least_mib == INT64_MAX; k++) {
+            n = verb_find_nodes(args, NULL, i, end, f->ledger, nodes);
+        for (size_t k = 0; k < n && nodes[k] && f->least_mib == INT64_MAX; k++) {
             __builtin_prefetch(&nodes[k]->cards); /* beyond the first cache line */
             __builtin_prefetch(&nodes[k]->rows);
         }
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
-            bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
-                                  : judge_pod(call, mode, r, c);
-            const char *quota = fits && by_ledger ? over_quota(call, r, nodes[k]) : NULL;
+            bool fits = by_ledger ? judge_node(f, c, nodes[k]) : judge_pod(f, c);
+            const char *quota = fits && by_ledger ? over_quota(f, nodes[k]) : NULL;
             if (quota) {
-                reject(call, mode, r, c, true, REASON_QUOTA, quota);
-            } else if (fits && mode->reject_all) {
-                reject(call, mode, r, c, false, REASON_GANG, mode->reject_all);
+                reject(f, c, true, REASON_QUOTA, quota);
+            } else if (fits && reject_all) {
+                reject(f, c, false, REASON_GANG, reject_all);
             } else if (fits) {
-                fitting[r->n_fitting - first] = nodes[k];
-                r->fitting[r->n_fitting++] = (uint32_t)i;
+                fitting[f->n_fitting - first] = nodes[k];
+                f->fitting[f->n_fitting++] = (uint32_t)i;
             }
         }
         if (scored)
-            score_visit(&r->run, first, fitting, r->n_fitting - first);
+            score_visit(&f->run, first, fitting, f->n_fitting - first);
     }
 }
 
@@ -265,9 +276,10 @@ static size_t part_end(const struct verb_args *args, size_t i)
 }
 
 /* Judges all candidates. Returns 200, or the status of the error reply. */
-static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
-                      struct filter_result *r)
+static unsigned judge(struct filter *f)
 {
+    struct verb_call *call = f->call;
+    const struct filter_mode *mode = f->mode;
     struct verb_work *w = call->work;
     struct core_driver *driver = call->verbs->config.driver;
     const struct verb_args *args = &w->args;
@@ -275,38 +287,32 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
     MEM_GROW(w->fitting, w->fitting_cap, args->n);
     buf_clear(&w->failed);
     buf_clear(&w->never);
-    *r = (struct filter_result){
+    *f = (struct filter){
+        .call = call,
+        .mode = mode,
+        .args = args,
         .fitting = w->fitting,
-        .gang = mode->reject_all,
+        .why_all = mode->reject_all,
         .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL},
         .now = core_driver_now(),
         .least_mib = select_least_mib(&args->request)};
-    reason_prepare(&r->reasons, &args->request);
+    reason_prepare(&f->reasons, &args->request);
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
-        r->core = core_driver_read(driver);
-        r->ledger = core_ledger(r->core);
+        f->core = core_driver_read(driver);
+        f->ledger = core_ledger(f->core);
         if (i == 0 && mode->is.answer == FILTER_BEST)
-            verb_score_begin(call, &r->run, r->ledger);
-        const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
-        r->promised = known ? known->node : NULL;
-        r->is_bound = known && known->final;
-        r->has_promise |= r->promised != NULL;
-        struct err why;
-        const struct quotas *quotas = core_quotas(r->core);
-        r->limited = quotas &&
-                     quota_counts(request_on(&args->request, SCV_DIALECT_HAMI)) &&
-                     (core_quotas_ready(r->core, r->now, NULL) ||
-                      map_get(&quotas->by_name, args->pod.meta.ns));
-        if (!r->promised && !r->quota &&
-            core_quota_check(r->core, r->now, args->pod.meta.ns, r->pod.uid,
-                             &args->request, NULL, 0, &why))
-            r->gang = r->quota = arena_copy(&w->arena, span_of(why.msg)).p;
-        judge_some(call, mode, r, i, end);
+            verb_score_begin(call, &f->run, f->ledger);
+        const struct ledger_pod *known = ledger_pod_find(f->ledger, args->pod.meta.uid);
+        f->promised = known ? known->node : NULL;
+        f->is_bound = known && known->final;
+        f->has_promise |= f->promised != NULL;
+        read_quotas(f);
+        judge_some(f, i, end);
         core_driver_read_end(driver);
         status = verb_charge(call, 0);
     }
-    if (!gives_reasons(mode, r)) { /* of the nodes before the first that fits */
+    if (!gives_reasons(f)) { /* of the nodes before the first that fits */
         buf_clear(&w->failed);
         buf_clear(&w->never);
     }
@@ -315,28 +321,31 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
 
 /* -- reservations -- */
 
-static struct core_driver_reserve reservation_of(const struct verb_args *args)
+/* On none of the nodes: an earlier one of the pod ends. */
+static struct core_input reservation_of(const struct verb_args *args)
 {
-    return (struct core_driver_reserve){.ns = args->pod.meta.ns,
-                                        .name = args->pod.meta.name,
-                                        .uid = args->pod.meta.uid,
-                                        .request = &args->request,
-                                        .requests = args->pod.requests,
-                                        .scheduler = args->pod.scheduler,
-                                        .priority = args->pod.priority};
+    return (struct core_input){.type = CORE_RESERVE,
+                               .ns = args->pod.meta.ns,
+                               .name = args->pod.meta.name,
+                               .uid = args->pod.meta.uid,
+                               .request = &args->request,
+                               .requests = args->pod.requests,
+                               .scheduler = args->pod.scheduler,
+                               .priority = args->pod.priority};
 }
 
 /* The pod fits nowhere, not even where an earlier filter has reserved cards for it. */
-static void end_reservation(struct verbs *v, const struct verb_args *args)
+static void end_reservation(const struct filter *f)
 {
-    struct core_driver *driver = v->config.driver;
+    const struct verb_args *args = f->args;
+    struct core_driver *driver = f->call->verbs->config.driver;
     size_t at;
     const struct ledger *l = core_ledger(core_driver_read(driver));
     bool has = ledger_reservation_find(l, args->pod.meta.uid) != NULL;
     core_driver_read_end(driver);
-    struct core_driver_reserve none = reservation_of(args);
+    const struct core_input none = reservation_of(args);
     if (has)
-        core_driver_reserve(driver, &none, &at);
+        core_driver_reserve(driver, &none, NULL, &at);
 }
 
 static struct span fitting_name(const void *work, size_t i)
@@ -346,31 +355,30 @@ static struct span fitting_name(const void *work, size_t i)
 }
 
 /* The best of the candidates that fit: best[0..most) gets their indexes. Returns how many. */
-static size_t best_of(struct verb_call *call, struct filter_result *r, size_t *best,
-                      size_t most)
+static size_t best_of(struct filter *f, size_t *best, size_t most)
 {
-    if (!r->n_fitting)
+    if (!f->n_fitting)
         return 0;
-    while (score_again(&r->run))
-        verb_score(call, &r->run, r->fitting, r->n_fitting);
-    size_t n = score_best(&r->run, r->n_fitting, fitting_name, call->work, best, most);
+    while (score_again(&f->run))
+        verb_score(f->call, &f->run, f->fitting, f->n_fitting);
+    size_t n = score_best(&f->run, f->n_fitting, fitting_name, f->call->work, best, most);
     for (size_t i = 0; i < n; i++)
-        best[i] = r->fitting[best[i]];
+        best[i] = f->fitting[best[i]];
     return n;
 }
 
 /* Moves the candidates that the pod has tried to the end, the oldest answer first and each once.
  * Returns how many. */
-static size_t move_tried(const struct verb_call *call, const struct tried_nodes *tried,
-                         size_t *at, size_t *n)
+static size_t move_tried(const struct filter *f, size_t *at, size_t *n)
 {
+    const struct tried_nodes *tried = &f->mode->tried;
     size_t last[TRIED_NODES], kept = 0, moved = 0;
     if (!tried->n)
         return 0;
     for (size_t k = 0; k < tried->n; k++)
         last[k] = SIZE_MAX;
     for (size_t i = 0; i < *n; i++) {
-        size_t k = tried_find(tried, call->work->args.nodes[at[i]].name);
+        size_t k = tried_find(tried, f->args->nodes[at[i]].name);
         if (k < tried->n)
             last[k] = at[i];
         else
@@ -385,31 +393,29 @@ static size_t move_tried(const struct verb_call *call, const struct tried_nodes 
 
 /* Judges, and fills best[0..*n) with the indexes of the nodes to answer: with a reservation
  * only the one that has it. Returns 200, or the status of the error reply. */
-static unsigned choose_best(struct verb_call *call, const struct filter_mode *mode,
-                            struct filter_result *r, size_t best[VERBS_BEST_MAX],
-                            size_t *n)
+static unsigned choose_best(struct filter *f, size_t best[VERBS_BEST_MAX], size_t *n)
 {
-    struct verbs *v = call->verbs;
-    const struct verb_args *args = &call->work->args;
+    const struct verbs_config *config = &f->call->verbs->config;
+    const struct filter_mode *mode = f->mode;
     bool reserve = mode->is.reserve == FILTER_RESERVE_POD, reserved = false;
     enum core_reserve_outcome outcome = CORE_RESERVE_NO_NODE;
     struct span names[OFFERED + TRIED_NODES];
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        unsigned status = judge(call, mode, r);
+        unsigned status = judge(f);
         if (status != 200)
             return status;
-        *n = best_of(call, r, best, (reserve ? OFFERED : mode->most) + mode->tried.n);
-        size_t n_last = move_tried(call, &mode->tried, best, n);
-        if (!*n || !reserve || r->has_promise)
+        *n = best_of(f, best, (reserve ? OFFERED : mode->most) + mode->tried.n);
+        size_t n_last = move_tried(f, best, n);
+        if (!*n || !reserve || f->has_promise)
             break;
         for (size_t i = 0; i < *n; i++)
-            names[i] = args->nodes[best[i]].name;
-        struct core_driver_reserve wanted = reservation_of(args);
+            names[i] = f->args->nodes[best[i]].name;
+        struct core_input wanted = reservation_of(f->args);
         wanted.nodes = names;
-        wanted.n = *n;
+        wanted.n_nodes = *n;
         wanted.n_last = n_last;
         size_t at = 0;
-        outcome = core_driver_reserve(v->config.driver, &wanted, &at);
+        outcome = core_driver_reserve(config->driver, &wanted, NULL, &at);
         reserved = at < *n;
         if (reserved)
             best[0] = best[at];
@@ -417,9 +423,9 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
             break; /* else another pod was faster; at last without a reservation */
     }
     if (!*n && reserve)
-        end_reservation(v, args);
-    else if (reserve && !reserved && !r->has_promise)
-        counters_unreserved(v->config.counters, outcome);
+        end_reservation(f);
+    else if (reserve && !reserved && !f->has_promise)
+        counters_unreserved(config->counters, outcome);
     *n = *n < mode->most ? *n : mode->most;
     return 200;
 }
@@ -440,12 +446,13 @@ static const char no_leader[] =
 /* Judges, and has cards reserved for all members of the gang. *n: 1 if the pod gets a node,
  * best[0]; `why` gets the reason why the gang cannot start. Returns 200, or the status of the
  * error reply. An error with 200 is one whose text kube-scheduler shows. */
-static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode *mode,
-                                struct filter_result *r, struct buf *why, size_t *best,
+static unsigned choose_for_gang(struct filter *f, struct buf *why, size_t *best,
                                 size_t *n)
 {
+    const struct verb_call *call = f->call;
+    const struct filter_mode *mode = f->mode;
     struct verb_work *w = call->work;
-    unsigned status = judge(call, mode, r);
+    unsigned status = judge(f);
     if (status != 200)
         return status;
     /* All candidates, the best for the pod first; some are there twice. Nodes where the pod
@@ -453,21 +460,20 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
     size_t most = w->args.n + VERBS_BEST_MAX, first = 0;
     size_t *at = arena_alloc(&w->arena, most * sizeof *at);
     struct span *names = arena_alloc(&w->arena, most * sizeof *names);
-    size_t count = best_of(call, r, at, VERBS_BEST_MAX);
+    size_t count = best_of(f, at, VERBS_BEST_MAX);
     for (size_t i = 0; i < w->args.n; i++)
         at[count++] = i;
-    size_t n_last = move_tried(call, &mode->tried, at, &count);
+    size_t n_last = move_tried(f, at, &count);
     for (size_t i = 0; i < count; i++)
         names[i] = w->args.nodes[at[i]].name;
-    struct core_driver_reserve wanted = reservation_of(&w->args);
+    struct core_input wanted = reservation_of(&w->args);
     wanted.gang = &mode->gang;
-    wanted.why = why;
     wanted.nodes = names;
-    wanted.n = count;
+    wanted.n_nodes = count;
     wanted.n_last = n_last;
-    enum core_reserve_outcome outcome =
-        r->has_promise ? CORE_RESERVE_PROMISED
-                       : core_driver_reserve(call->verbs->config.driver, &wanted, &first);
+    enum core_reserve_outcome outcome = CORE_RESERVE_PROMISED;
+    if (!f->has_promise)
+        outcome = core_driver_reserve(call->verbs->config.driver, &wanted, why, &first);
     if (MUTANT(gang_member_unreserved) && outcome == CORE_RESERVE_NOT_NOW)
         outcome = CORE_RESERVE_DONE, first = 0;
     if (outcome == CORE_RESERVE_NOT_NOW)
@@ -487,29 +493,30 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
         buf_clear(&w->failed);
         buf_clear(&w->never);
     }
-    if (r->n_fitting && outcome == CORE_RESERVE_GANG_REJECTED) {
+    if (f->n_fitting && outcome == CORE_RESERVE_GANG_REJECTED) {
         struct filter_mode none = *mode;
         none.is.answer = FILTER_ALL;
         none.reject_all = why->p;
-        status = judge(call, &none, r);
+        f->mode = &none;
+        status = judge(f);
+        f->mode = mode;
     }
     return status;
 }
 
 /* -- the reply -- */
 
-/* The fitting candidates are `chosen`, or r->fitting if that is NULL. Returns 200, or the
+/* The fitting candidates are `chosen`, or f->fitting if that is NULL. Returns 200, or the
  * status of the error reply. */
-static unsigned write_reply(struct verb_call *call, const struct filter_result *r,
-                            const size_t *chosen, size_t n)
+static unsigned write_reply(const struct filter *f, const size_t *chosen, size_t n)
 {
-    const struct verb_work *w = call->work;
-    const struct verb_args *args = &w->args;
-    struct buf *out = call->reply;
+    const struct verb_work *w = f->call->work;
+    const struct verb_args *args = f->args;
+    struct buf *out = f->call->reply;
     size_t bytes = w->failed.n + w->never.n + 256;
     for (size_t i = 0; i < n; i++)
-        bytes += args->nodes[chosen ? chosen[i] : r->fitting[i]].raw.n + 1;
-    unsigned status = verb_charge(call, bytes);
+        bytes += args->nodes[chosen ? chosen[i] : f->fitting[i]].raw.n + 1;
+    unsigned status = verb_charge(f->call, bytes);
     if (status != 200)
         return status;
     buf_reserve(out, bytes);
@@ -517,7 +524,7 @@ static unsigned write_reply(struct verb_call *call, const struct filter_result *
                              : "{\"Nodes\":null,\"NodeNames\":[");
     char *p = out->p + out->n;
     for (size_t i = 0; i < n; i++) {
-        struct span raw = args->nodes[chosen ? chosen[i] : r->fitting[i]].raw;
+        struct span raw = args->nodes[chosen ? chosen[i] : f->fitting[i]].raw;
         *p = ',';
         p = mempcpy(p + (i > 0), raw.p, raw.n);
     }
@@ -534,19 +541,18 @@ static unsigned write_reply(struct verb_call *call, const struct filter_result *
 /* After all candidates were rejected: a node that was not among them and on which the pod fits
  * now (of a gang, this member), or an empty name. Each retry for the pod begins at another slot,
  * because a node that was found may be one that kube-scheduler never offers. */
-static struct span find_elsewhere(const struct verb_call *call,
-                                  const struct filter_result *r)
+static struct span find_elsewhere(const struct filter *f)
 {
-    struct verb_work *w = call->work;
-    struct core_driver *driver = call->verbs->config.driver;
+    struct verb_work *w = f->call->work;
+    struct core_driver *driver = f->call->verbs->config.driver;
     uint32_t start = 0, slots = 1;
     struct span name = {0};
     if (w->args.n < SAMPLE_MIN || request_fits_anywhere(&w->args.request) ||
-        r->pod.uid.n > UID_MAX || MUTANT(sleeps_beside_a_node))
+        f->pod.uid.n > UID_MAX || MUTANT(sleeps_beside_a_node))
         return name;
     for (uint32_t i = 0; i < slots && i < ELSEWHERE_MAX && !name.n;) {
         const struct ledger *l = core_ledger(core_driver_read(driver));
-        const struct ledger_pod *pod = ledger_pod_find(l, r->pod.uid);
+        const struct ledger_pod *pod = ledger_pod_find(l, f->pod.uid);
         slots = ledger_node_slots(l); /* fewer than before, after a restore of etcd */
         if (pod && (pod->node || ledger_pod_kept(pod)))
             slots = 0;
@@ -554,9 +560,9 @@ static struct span find_elsewhere(const struct verb_call *call,
             start = (uint32_t)((uint64_t)pod->retries * STRIDE % slots);
         for (uint32_t end = i + VERB_LOCK_NODES; i < end && i < slots && !name.n; i++) {
             const struct ledger_node *node = ledger_node_at(l, (start + i) % slots);
-            enum fit fit = node ? select_fit_one(node, r->least_mib) : FIT_LATER;
-            if (fit == FIT_ASK && select_fit(node, &w->args.request) == FIT_YES)
-                fit = select_fit_pod(node, &r->pod);
+            enum fit fit = node ? select_fit_one(node, f->least_mib) : FIT_LATER;
+            if (fit == FIT_ASK)
+                fit = select_fit_pod(node, &f->pod);
             if (fit == FIT_YES && !node->cordoned)
                 name = arena_copy(&w->arena, node->name);
         }
@@ -565,69 +571,63 @@ static struct span find_elsewhere(const struct verb_call *call,
     return name;
 }
 
-/* The leader remembers the pod (core/core.h, "Layout preemption"), or has it tried again because
- * of the node elsewhere. If kube-scheduler has called a follower, the leader gets the same call
- * after the answer. */
-static void report_rejected(const struct verb_call *call, const struct filter_result *r,
-                            struct span elsewhere)
+/* All candidates were rejected. An Event says so. The leader remembers the pod (core/core.h, "Layout
+ * preemption"), or has it tried again because of a node elsewhere. If kube-scheduler has called a
+ * follower, a thread sends the leader the same call. */
+static void follow_rejection(struct filter *f)
 {
-    struct verbs *v = call->verbs;
-    const struct object_meta *pod = &call->work->args.pod.meta;
+    struct verbs *v = f->call->verbs;
+    struct core_driver *driver = v->config.driver;
+    const bool limited = f->rejected[REASON_QUOTA];
+    struct span elsewhere = limited ? (struct span){0} : find_elsewhere(f);
     bool ready;
+    event_pod_rejected(v->config.recorder, driver, f->args,
+                       f->call->work->failed.n > 0 || limited, f->why_all, elsewhere);
+    if (!f->n_victims && !elsewhere.n)
+        return;
     struct core_driver_route route =
-        core_driver_route(v->config.driver, call->source != VERB_SCHEDULER, &ready, NULL);
+        core_driver_route(driver, f->call->source != VERB_SCHEDULER, &ready, NULL);
     if (route.route == BIND_ROUTE_LOCAL)
-        core_driver_input(v->config.driver,
-                          &(struct core_input){.type = CORE_REJECTED,
-                                               .uid = pod->uid,
-                                               .node_name = elsewhere,
-                                               .nodes = r->victims,
-                                               .n_nodes = r->n_victims});
+        core_driver_input(driver, &(struct core_input){.type = CORE_REJECTED,
+                                                       .uid = f->pod.uid,
+                                                       .node_name = elsewhere,
+                                                       .nodes = f->victims,
+                                                       .n_nodes = f->n_victims});
     else if (route.route == BIND_ROUTE_FORWARD && v->reports &&
-             !forward_reports_add(v->reports, route.address, call->body))
+             !forward_reports_add(v->reports, route.address, f->call->body))
         log_debug("filter", "a rejected pod is not reported: the leader is slow",
-                  LOG_SPAN("pod", pod->name));
+                  LOG_SPAN("pod", f->args->pod.meta.name));
 }
 
 static unsigned answer_here(struct verb_call *call, struct filter_mode *mode,
                             struct buf *why)
 {
-    struct verbs_config *config = &call->verbs->config;
-    const struct verb_args *args = &call->work->args;
-    struct span uid = args->pod.meta.uid;
-    struct filter_result r;
+    struct verbs *v = call->verbs;
+    struct filter f = {.call = call, .mode = mode, .args = &call->work->args};
+    struct span uid = f.args->pod.meta.uid;
     size_t best[VERBS_BEST_MAX], *chosen = best, n = 0;
     bool one = mode->is.answer == FILTER_BEST && mode->most == 1 && uid.n <= UID_MAX;
     unsigned status;
     if (one)
-        tried_get(call->verbs->tried, uid, core_driver_now().mono_ms, &mode->tried);
+        tried_get(v->tried, uid, core_driver_now().mono_ms, &mode->tried);
     if (mode->is.reserve == FILTER_RESERVE_GANG) {
-        status = choose_for_gang(call, mode, &r, why, best, &n);
+        status = choose_for_gang(&f, why, best, &n);
     } else if (mode->is.answer == FILTER_BEST) {
-        status = choose_best(call, mode, &r, best, &n);
+        status = choose_best(&f, best, &n);
     } else {
-        status = judge(call, mode, &r);
+        status = judge(&f);
         chosen = NULL;
-        n = r.n_fitting;
+        n = f.n_fitting;
     }
     if (status != 200 || call->reply->n)
         return status;
-    struct span elsewhere = {0};
-    if (!n && !r.has_promise && !mode->template_nodes && !r.rejected[REASON_QUOTA])
-        elsewhere = find_elsewhere(call, &r);
-    if (!mode->template_nodes) { /* a simulation leaves nothing behind */
-        counters_filter(config->counters, r.rejected, n > 0);
-        if (!n && !r.has_promise)
-            event_pod_rejected(config->recorder, config->driver, args,
-                               call->work->failed.n > 0 || r.rejected[REASON_QUOTA],
-                               r.gang, elsewhere);
-    }
-    status = write_reply(call, &r, chosen, n);
+    if (!mode->template_nodes) /* a simulation leaves nothing behind */
+        counters_filter(v->config.counters, f.rejected, n > 0);
+    if (!mode->template_nodes && !n && !f.has_promise)
+        follow_rejection(&f);
+    status = write_reply(&f, chosen, n);
     if (status == 200 && one && n)
-        tried_add(call->verbs->tried, uid, args->nodes[best[0]].name,
-                  core_driver_now().mono_ms);
-    if (status == 200 && !n && (r.n_victims || elsewhere.n) && !r.has_promise)
-        report_rejected(call, &r, elsewhere);
+        tried_add(v->tried, uid, f.args->nodes[best[0]].name, core_driver_now().mono_ms);
     return status;
 }
 
@@ -695,21 +695,27 @@ static bool waits_for_others(struct verbs *v, struct verb_args *args, struct gan
     return gang->minimum != 1;
 }
 
-/* Has the leader answer the call. 0: it does not. */
-static unsigned forward(struct verb_call *call, const char *address)
+/* For a call that only the leader can answer with a reservation: 0, and whether this process leads; or
+ * the status, when the leader has answered for this follower. */
+static unsigned ask_leader(struct verb_call *call, bool *leads)
 {
     struct verbs_config *config = &call->verbs->config;
     struct err err;
-    bool sent;
-    const struct forward_call wanted = {"filter",   FORWARD_HEADER, address, call->body,
-                                        FORWARD_MS, NULL,           NULL};
+    bool ready, sent;
+    struct core_driver_route route =
+        core_driver_route(config->driver, call->source == VERB_REPLICA, &ready, NULL);
+    *leads = route.route == BIND_ROUTE_LOCAL;
+    if (route.route != BIND_ROUTE_FORWARD || !config->forward)
+        return 0;
+    const struct forward_call wanted = {
+        "filter", FORWARD_HEADER, route.address, call->body, FORWARD_MS, NULL, NULL};
     unsigned status = forward_verb(config->forward, &wanted, call->reply, &sent, &err);
     if (status == 200)
         return status;
     log_debug("filter",
               "the leader did not answer; this replica answers without a "
               "reservation, and a gang gets an error",
-              LOG_S("to", address), LOG_I("status", status));
+              LOG_S("to", route.address), LOG_I("status", status));
     buf_clear(call->reply);
     core_driver_refresh_lease(config->driver);
     return 0;
@@ -739,16 +745,11 @@ static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
     bool in_gang = (one || (live && preempts)) && is_in_gang(args, gang);
     if (live && is.wants >= FILTER_WANTS_ONE &&
         (in_gang || (is.wants == FILTER_WANTS_ONE && is_reservable(args)))) {
-        bool ready;
-        struct core_driver_route route =
-            core_driver_route(config->driver, call->source == VERB_REPLICA, &ready, NULL);
-        unsigned status = route.route == BIND_ROUTE_FORWARD && config->forward
-                              ? forward(call, route.address)
-                              : 0;
+        bool leads;
+        unsigned status = ask_leader(call, &leads);
         if (status)
             return status;
-        if (route.route == BIND_ROUTE_LOCAL)
-            is.replica = FILTER_LEADER;
+        is.replica = leads ? FILTER_LEADER : FILTER_FOLLOWER;
     }
     if (in_gang && waits_for_others(call->verbs, args, gang) &&
         args->invalid.code == ERR_NONE)

@@ -481,9 +481,9 @@ static void take_dialect(struct alloc_state *s, struct span label)
                         "the Node's label " KEY_DIALECT " is \"%s\", neither hami nor "
                         "none: " KEY_NVIDIA_GPU " is not served",
                         s->dialect);
-    if (s->cards.settings.dialect == (dialect == SCV_DIALECT_HAMI))
+    if (!s->cards.settings.dialect == (dialect != SCV_DIALECT_HAMI))
         return;
-    s->cards.settings.dialect = !s->cards.settings.dialect;
+    s->cards.settings.dialect = s->cards.settings.dialect ? NULL : s->settings.hami;
     alloc_state_log(s, LOG_INFO, KEY_NVIDIA_GPU " is %s HAMi's",
                     s->cards.settings.dialect ? "now" : "no longer");
     /* What pods ask for and containers hold of it is not known yet. */

@@ -22,12 +22,12 @@ struct alloc_settings {
     /* Borrowed: where the Node has no label gpushare/dialect. NULL: the label does not count, because
      * another program publishes the Scv, which would not say so. */
     const char *dialect;
+    const struct dialect *hami; /* borrowed: what pods of HAMi mean */
     int64_t wait_ms;
     int64_t node_ms;               /* between two reads of the Node */
     int64_t reconcile_interval_ms; /* per pod; 0: never */
     int64_t silent_ms;             /* as in struct cards_settings */
     bool allow_unpromised, strict_env;
-    const char *cdi_dir; /* borrowed: where the CDI devices of limits are */
     /* Its strings are borrowed. DRIVER_AUTO is decided here. */
     struct response_settings response;
 };
@@ -115,7 +115,7 @@ enum alloc_output_type {
     ALLOC_PATCH, /* patch the annotations `text` (JSON) of the pod ns/name with this uid */
     ALLOC_EVENT,  /* write a Warning event of the pod ns/name: `reason`, `text` */
     ALLOC_RELIST, /* list the pods of this node instead of waiting for the watch, those of
-                         * HAMi if `dialect` */
+                         * HAMi by `dialect`, or NULL */
     ALLOC_READ_NODE,    /* read the Node; the answer is an ALLOC_IN_NODE */
     ALLOC_CHECK_LIMITS, /* check the files of the limits; a pod without its limit is an
                          * ALLOC_IN_UNLIMITED */
@@ -129,7 +129,7 @@ struct alloc_output {
     uint64_t query;
     uint64_t token;
     enum rejection_reason rejection;
-    bool dialect;
+    const struct dialect *dialect;
     const char *ns, *name, *uid;
     const char *reason, *text;
     const struct span *ids;

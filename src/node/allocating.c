@@ -2,7 +2,6 @@
 /* Samples of the cards as inputs of the allocator, and the status of what allocates. */
 #include "node/allocating.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "node/calls.h"
 #include "node/dispatcher.h"
 #include "node/limit_readback.h"
 #include "node/status.h"
@@ -24,16 +22,14 @@ enum {
 struct allocating {
     const struct node_options *options;
     struct alloc_settings alloc;
-    struct driver_view_settings driver;
+    struct dialect hami;
     struct kube_client *client;
     struct gpu *gpu; /* of the sampler's thread */
     struct limit_readback *limits;
     struct dispatcher *dispatcher;
-    struct calls *calls;
     void (*saved)(void *ctx, struct span state); /* of allocating_start */
     void *saved_ctx;
-    int64_t started_ms;     /* clock_mono_ms */
-    atomic_bool is_started; /* dispatcher and calls can be asked for statistics */
+    int64_t started_ms; /* clock_mono_ms */
 
     struct {             /* of the sampler's thread */
         uint64_t viewed; /* hash of the driver and the cards of the last view */
@@ -112,7 +108,7 @@ static void ask_limits(struct allocating *p, const struct card_seen *cards, size
 /* Gives the allocator the cards of the inventory. `sample`: a new one, or NULL. */
 static void post_cards(struct allocating *p, const struct gpu_sample *sample)
 {
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
+    struct dispatcher_msg *m = dispatcher_msg_input(ALLOC_IN_CARDS);
     struct card_seen *seen = arena_alloc(&m->arena, CARDS_MAX * sizeof *seen);
     size_t n_present;
     bool changed;
@@ -121,10 +117,11 @@ static void post_cards(struct allocating *p, const struct gpu_sample *sample)
     m->err = p->cards.failure;
     m->in.err = m->err.code == ERR_NONE ? NULL : &m->err;
     if (sample && is_view_due(p, sample->driver, seen, n_present, &changed)) {
-        m->in.driver = driver_view_new(&p->driver, sample->driver, seen, n_present);
+        m->in.driver =
+            driver_view_new(&p->options->driver, sample->driver, seen, n_present);
         ask_limits(p, seen, n_present, changed, m->in.driver);
     }
-    dispatcher_post(p->dispatcher, m);
+    dispatcher_msg_post(dispatcher_queue(p->dispatcher), m);
 }
 
 void allocating_sample(struct allocating *p, const struct gpu_sample *sample,
@@ -164,17 +161,13 @@ bool allocating_any_lost(const struct allocating *p)
 
 /* Status. The server's threads run these. */
 
-/* The statistics of all parts at one moment. The server answers before the other threads
- * are started. */
+/* The server answers before the other threads are started. */
 static struct status_facts facts_of(struct allocating *p)
 {
     struct status_facts f = {.now_ms = clock_mono_ms(),
                              .started_ms = p->started_ms,
                              .late_ms = p->options->late_ms};
-    f.watch.alive_ms = f.now_ms;
     dispatcher_stats(p->dispatcher, &f.dispatcher);
-    if (atomic_load(&p->is_started))
-        f.watch = calls_watch_status(p->calls);
     return f;
 }
 
@@ -216,7 +209,7 @@ struct limit_readback *allocating_limits(struct allocating *p)
 static void on_missing_limit(void *ctx, const char *pod_uid, const char *why)
 {
     const struct allocating *p = ctx;
-    dispatcher_unlimited(p->dispatcher, pod_uid, why);
+    dispatcher_msg_unlimited(dispatcher_queue(p->dispatcher), pod_uid, why);
 }
 
 /* Pods can ask for the library on a node whose default it is not. */
@@ -243,30 +236,29 @@ struct allocating *allocating_new(const struct node_options *options,
     p->gpu = gpu;
     p->limits = limit_readback_new(
         &(struct limit_readback_settings){.node = options->node_name,
-                                          .host_root = options->host_root,
+                                          .host_root = options->driver.host_root,
                                           .cgroup_root = options->cgroup_root,
                                           .sets = options->set_limits,
                                           .missing = on_missing_limit,
                                           .ctx = p});
     p->started_ms = clock_mono_ms();
-    p->driver = options->driver;
-    p->driver.host_root = options->host_root;
-    p->driver.by_index = options->by_index != 0;
     p->alloc = options->alloc;
     p->alloc.node = options->node_name;
     p->alloc.unit_mib = options->unit_mib;
     p->alloc.dialect = !options->publishes ? NULL : options->requests_of ? "hami" : "";
-    p->alloc.cdi_dir = options->driver.cdi_dir;
     p->alloc.silent_ms = interval_ms + options->sampler_limit_ms;
     p->alloc.response.limit_dir = options->limit_dir;
-    p->alloc.response.strategy = p->driver.strategy;
-    p->alloc.response.by_index = p->driver.by_index;
+    p->alloc.response.strategy = options->driver.strategy;
+    p->alloc.response.by_index = options->driver.by_index;
     /* The kubelet's list keeps a card as long as the process lives. */
     p->cards.inventory =
         card_inventory_new(&(struct card_inventory_settings){INT64_MAX, options->health});
-    if (install_limit(p, err) == 0)
-        p->dispatcher =
-            dispatcher_new(&p->alloc, options->plugin_dir, options->state, err);
+    p->hami = dialect_hami;
+    p->alloc.hami = &p->hami;
+    if (dialect_configure(&p->hami, span_of(options->hami_values), err))
+        err_wrap(err, "--hami-values");
+    else if (install_limit(p, err) == 0)
+        p->dispatcher = dispatcher_new(options, &p->alloc, err);
     if (p->dispatcher)
         return p;
     allocating_free(p);
@@ -305,18 +297,9 @@ bool allocating_dialect(struct allocating *p, struct buf *dialect, bool *waits)
 void allocating_start(struct allocating *p, void (*saved)(void *ctx, struct span state),
                       void *ctx)
 {
-    const struct node_options *o = p->options;
-    const struct calls_settings calls = {.node = o->node_name,
-                                         .podresources = o->podresources,
-                                         .plugin_dir = o->plugin_dir,
-                                         .unit_mib = o->unit_mib};
     p->saved = saved;
     p->saved_ctx = ctx;
-    p->calls = calls_start(p->client, &calls, p->dispatcher);
-    dispatcher_start(p->dispatcher,
-                     &(struct dispatcher_callbacks){calls_register, calls_carry_out,
-                                                    p->calls, on_saved, p});
-    atomic_store(&p->is_started, true);
+    dispatcher_start(p->dispatcher, p->client, on_saved, p);
 }
 
 void allocating_stop_serving(struct allocating *p)
@@ -326,7 +309,7 @@ void allocating_stop_serving(struct allocating *p)
 
 bool allocating_stop(struct allocating *p, int64_t until_ms)
 {
-    return !p || calls_stop(p->calls, until_ms);
+    return !p || dispatcher_stop_calls(p->dispatcher, until_ms);
 }
 
 void allocating_free(struct allocating *p)
@@ -335,7 +318,6 @@ void allocating_free(struct allocating *p)
         return;
     dispatcher_free(p->dispatcher);
     card_inventory_free(p->cards.inventory);
-    calls_free(p->calls);
     limit_readback_free(p->limits);
     free(p);
 }

@@ -31,9 +31,9 @@ enum {
 enum kind { QUERY, REGISTER, PATCH, READ_NODE, KINDS };
 
 struct calls {
+    const struct node_options *options;
     struct kube_client *client;
-    struct calls_settings settings;
-    struct dispatcher *dispatcher;
+    struct dispatcher_msg_queue *queue;
     struct worker *workers[KINDS];
     struct event_recorder *events;
     struct pods_settings pods_settings;
@@ -67,8 +67,8 @@ static void call_podresources(void *ctx, void *arg)
 {
     struct calls *c = ctx;
     const struct job *job = arg;
-    const char *socket = c->settings.podresources;
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_PODRESOURCES);
+    const char *socket = c->options->podresources;
+    struct dispatcher_msg *m = dispatcher_msg_input(ALLOC_IN_PODRESOURCES);
     struct podres_list all = {0};
     struct podres_pod *pod = arena_alloc(&m->arena, sizeof *pod);
     enum podresources_result result = PODRESOURCES_FOUND;
@@ -86,7 +86,7 @@ static void call_podresources(void *ctx, void *arg)
                                     .n_pods = failed ? 0 : all.n,
                                     .err = failed ? &m->err : NULL,
                                     .unsupported = result == PODRESOURCES_UNSUPPORTED};
-    dispatcher_post(c->dispatcher, m);
+    dispatcher_msg_post(c->queue, m);
 }
 
 /* Another plugin serves the resource as long as the kubelet has healthy ids of it and none of them
@@ -99,7 +99,7 @@ static int check_other(struct calls *c, enum ids_resource r, struct err *err)
     struct ids_id id;
     if (r >= IDS_CARD_RESOURCES)
         return 0;
-    if (podresources_client_allocatable(c->settings.podresources, &a, &all, err)) {
+    if (podresources_client_allocatable(c->options->podresources, &a, &all, err)) {
         if (ids_are_slots(r))
             return err_wrap(err, "podresources");
         *err = (struct err){0};
@@ -119,8 +119,8 @@ static int check_other(struct calls *c, enum ids_resource r, struct err *err)
     err_set(err, ERR_CONFLICT, "the kubelet has its id %.*s of %s", SPAN_ARG(*other),
             ids_resource_name(r));
     event_recorder_add(c->events, &(struct event){.kind = EVENT_NODE,
-                                                  .name = span_of(c->settings.node),
-                                                  .uid = span_of(c->settings.node),
+                                                  .name = span_of(c->options->node_name),
+                                                  .uid = span_of(c->options->node_name),
                                                   .warning = true,
                                                   .reason = "GPUOtherPlugin",
                                                   .action = "Registering",
@@ -138,7 +138,7 @@ static int register_endpoint(const struct calls *c, const struct job *job,
         .options = {.preferred_allocation = job->resource != IDS_CORE}};
     cleanup_buf struct buf message = {0}, reply = {0};
     int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, err);
-    cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, c->settings.plugin_dir);
+    cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, c->options->plugin_dir);
     struct grpcc_request request = {.socket = socket,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),
@@ -163,7 +163,7 @@ static void call_register(void *ctx, void *arg)
     m->resource = job->resource;
     if (check_other(c, job->resource, &m->err) == 0 && job->text[0])
         register_endpoint(c, job, &m->err);
-    dispatcher_post(c->dispatcher, m);
+    dispatcher_msg_post(c->queue, m);
 }
 
 /* The UID is a precondition: a recreated pod of the same name must not be patched. */
@@ -194,12 +194,12 @@ static void read_node(void *ctx, void *job)
 {
     struct calls *c = ctx;
     cleanup_buf struct buf path = {0};
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_NODE);
+    struct dispatcher_msg *m = dispatcher_msg_input(ALLOC_IN_NODE);
     cleanup_reply struct httpc_reply reply = {0};
     struct node node = {0};
     struct jread j;
     (void)job;
-    buf_printf(&path, "/api/v1/nodes/%s", c->settings.node);
+    buf_printf(&path, "/api/v1/nodes/%s", c->options->node_name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = CALL_MS};
     int rc = kube_ask(c->client, &request, &reply, &m->err);
@@ -209,8 +209,8 @@ static void read_node(void *ctx, void *job)
         rc = jread_check(&j, &m->err);
     }
     if (rc)
-        log_warn("api", "cannot read the Node; retrying", LOG_S("node", c->settings.node),
-                 LOG_ERR(&m->err));
+        log_warn("api", "cannot read the Node; retrying",
+                 LOG_S("node", c->options->node_name), LOG_ERR(&m->err));
     m->in.err = rc ? &m->err : NULL;
     m->in.cgpu_disable = node.cgpu_disable;
     m->in.dialect = arena_copy(&m->arena, node.dialect); /* of the reply */
@@ -218,7 +218,7 @@ static void read_node(void *ctx, void *job)
              SPAN_ARG(node.runtime));
     snprintf(m->in.node.kubelet, sizeof m->in.node.kubelet, "%.*s",
              SPAN_ARG(node.kubelet));
-    dispatcher_post(c->dispatcher, m);
+    dispatcher_msg_post(c->queue, m);
 }
 
 /* -- the watch of the node's pods -- */
@@ -278,10 +278,10 @@ struct informer *pods_informer_new(struct pods_settings *settings,
 static void post_input(void *ctx, const struct alloc_input *in)
 {
     struct calls *c = ctx;
-    struct dispatcher_msg *m = dispatcher_input_new(in->type);
+    struct dispatcher_msg *m = dispatcher_msg_input(in->type);
     m->in.pod = in->pod;
     m->in.uid = arena_copy(&m->arena, in->uid);
-    dispatcher_post(c->dispatcher, m);
+    dispatcher_msg_post(c->queue, m);
 }
 
 static void add_event(struct calls *c, const struct alloc_output *o)
@@ -300,9 +300,8 @@ static void add_event(struct calls *c, const struct alloc_output *o)
                  LOG_S("namespace", o->ns), LOG_S("pod", o->name));
 }
 
-void calls_carry_out(void *calls, const struct alloc_output *o)
+void calls_carry_out(struct calls *c, const struct alloc_output *o)
 {
-    struct calls *c = calls;
     if (o->type == ALLOC_EVENT)
         add_event(c, o);
     else if (o->type == ALLOC_RELIST) {
@@ -316,14 +315,13 @@ void calls_carry_out(void *calls, const struct alloc_output *o)
                 IDS_MEM, o);
 }
 
-void calls_register(void *calls, enum ids_resource r, const char *endpoint)
+void calls_register(struct calls *c, enum ids_resource r, const char *endpoint)
 {
-    add_job(calls, REGISTER, r, &(struct alloc_output){.text = endpoint});
+    add_job(c, REGISTER, r, &(struct alloc_output){.text = endpoint});
 }
 
-struct calls *calls_start(struct kube_client *client,
-                          const struct calls_settings *settings,
-                          struct dispatcher *dispatcher)
+struct calls *calls_start(const struct node_options *options, struct kube_client *client,
+                          struct dispatcher_msg_queue *queue)
 {
     static const struct {
         const char *name;
@@ -333,19 +331,19 @@ struct calls *calls_start(struct kube_client *client,
                       [PATCH] = {"patches", patch_pod},
                       [READ_NODE] = {"node", read_node}};
     struct calls *c = xcalloc(1, sizeof *c);
+    c->options = options;
     c->client = client;
-    c->settings = *settings;
-    c->dispatcher = dispatcher;
+    c->queue = queue;
     for (int i = 0; i < KINDS; i++)
         c->workers[i] = worker_start(kinds[i].name, kinds[i].work, c);
     c->events = event_recorder_start(
         &(struct event_recorder_settings){.post = kube_send,
                                           .ctx = client,
                                           .controller = "gpushare-device-plugin",
-                                          .instance = settings->node,
+                                          .instance = options->node_name,
                                           .seed = rng_entropy()});
-    c->pods_settings = (struct pods_settings){.node = settings->node,
-                                              .unit_mib = settings->unit_mib,
+    c->pods_settings = (struct pods_settings){.node = options->node_name,
+                                              .unit_mib = options->unit_mib,
                                               .input = post_input,
                                               .ctx = c};
     c->pods = pods_informer_new(&c->pods_settings, client);

@@ -4,7 +4,8 @@
 #include <stdatomic.h>
 
 #include "kube/informer.h"
-#include "node/dispatcher.h"
+#include "node/dispatcher_msg.h"
+#include "node/options.h"
 
 /*
  * The plugin's calls, each kind in a thread of its own. To the kubelet: podresources List and
@@ -12,21 +13,16 @@
  * its Node.
  */
 
-struct calls_settings {
-    /* Borrowed. podresources: its socket; plugin_dir: where the registration socket is */
-    const char *node, *podresources, *plugin_dir;
-    int64_t unit_mib;
-};
-
 struct calls;
 
-/* New; `client` and `dispatcher`, which gets the answers, are borrowed. */
-struct calls *calls_start(struct kube_client *client,
-                          const struct calls_settings *settings,
-                          struct dispatcher *dispatcher);
-/* Functions of struct dispatcher_callbacks; `calls` is a struct calls. */
-void calls_carry_out(void *calls, const struct alloc_output *o);
-void calls_register(void *calls, enum ids_resource r, const char *endpoint);
+/* New; all are borrowed. `queue` gets the answers. */
+struct calls *calls_start(const struct node_options *options, struct kube_client *client,
+                          struct dispatcher_msg_queue *queue);
+/* ALLOC_QUERY, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. Does not block. */
+void calls_carry_out(struct calls *c, const struct alloc_output *o);
+/* Registers the resource; the answer is a DISPATCHER_REGISTERED. `endpoint` NULL: only looks for
+ * another plugin of it. Does not block. */
+void calls_register(struct calls *c, enum ids_resource r, const char *endpoint);
 /* Joins the threads. False: a call is still in flight at `until_ms` (clock_mono_ms), and
  * nothing may be freed. NULL is accepted. */
 bool calls_stop(struct calls *c, int64_t until_ms);
@@ -38,8 +34,8 @@ struct informer_status calls_watch_status(struct calls *c);
 struct pods_settings {
     const char *node; /* borrowed */
     int64_t unit_mib;
-    atomic_bool
-        dialect;        /* nvidia.com/gpu is HAMi's; may change while the informer runs */
+    /* As of pod_allocation_new; may change while the informer runs. */
+    const struct dialect *_Atomic dialect;
     const char *denied; /* of informer_settings */
     /* ALLOC_IN_POD, POD_DELETED, LIST_STARTED or LIST_ENDED; takes the pod. */
     void (*input)(void *ctx, const struct alloc_input *in);

@@ -75,23 +75,6 @@ void card_health_sample(struct card_health *h, const struct card_health_settings
         fail(h, reason);
 }
 
-static bool index_is_present(const struct card_health_target *cards, size_t n,
-                             int32_t index)
-{
-    for (size_t i = 0; i < n; i++)
-        if (cards[i].present && cards[i].index == index)
-            return true;
-    return false;
-}
-
-static bool concerns(const struct card_health_target *card, const struct gpu_event *e,
-                     bool by_index)
-{
-    if (e->uuid[0])
-        return !strcmp(card->uuid, e->uuid) || !strcmp(card->parent, e->uuid);
-    return !by_index || (card->present && card->index == e->index);
-}
-
 int card_health_parse_xids(struct span text, void *xids, struct err *err)
 {
     struct card_health_xids *out = xids;
@@ -117,33 +100,25 @@ static bool has_xid(const struct card_health_xids *xids, int64_t xid)
            (xid >= 0 && xid < CARD_HEALTH_XIDS && xids->bits[xid / 64] >> xid % 64 & 1);
 }
 
-static bool ignores_xid(const struct card_health_settings *s, int64_t xid)
+bool card_health_event(struct card_health *h, const struct card_health_settings *s,
+                       int64_t now_ms, const struct gpu_event *e)
 {
     static const int64_t application[] = {13, 31, 43, 45, 68, 109};
-    bool is_application = has_xid(&s->xid_ignore, xid);
-    for (size_t i = 0; i < ARRAY_LEN(application); i++)
-        is_application |= application[i] == xid;
-    return is_application && !has_xid(&s->xid_fatal, xid);
-}
-
-bool card_health_event(const struct card_health_settings *s,
-                       const struct card_health_target *cards, size_t n, int64_t now_ms,
-                       const struct gpu_event *e)
-{
     char reason[64] = "uncorrectable ECC error";
-    bool any = false, by_index = index_is_present(cards, n, e->index);
-    if (e->kind == GPU_EVENT_NONE || (e->kind == GPU_EVENT_XID && ignores_xid(s, e->xid)))
-        return false;
-    if (e->kind == GPU_EVENT_XID)
+    bool ignored = e->kind == GPU_EVENT_NONE;
+    if (e->kind == GPU_EVENT_XID) {
+        ignored = has_xid(&s->xid_ignore, e->xid);
+        for (size_t i = 0; i < ARRAY_LEN(application); i++)
+            ignored |= application[i] == e->xid;
+        ignored &= !has_xid(&s->xid_fatal, e->xid);
         snprintf(reason, sizeof reason, "XID %" PRId64, e->xid);
-    for (size_t i = 0; i < n; i++) {
-        if (!concerns(&cards[i], e, by_index))
-            continue;
-        fail(cards[i].health, reason);
-        cards[i].health->held = any = true;
-        cards[i].health->event_ms = now_ms;
     }
-    return any;
+    if (ignored)
+        return false;
+    fail(h, reason);
+    h->held = true;
+    h->event_ms = now_ms;
+    return true;
 }
 
 bool card_health_tolerates(const struct card_health_settings *s, int64_t failing_since_ms,

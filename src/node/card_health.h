@@ -26,14 +26,6 @@
  * An event counts as a failed sample: the `healthy_after_ms` start at the first good
  * sample after it, also where `xid_hold_ms` is shorter or 0. One rule for every cause is
  * the only one that "healthy again after --healthy-after" in --help describes.
- *
- * The card of an event:
- *
- * - With a UUID: the card with that UUID and its instances, or none.
- * - With an index alone: the present card with that index, with or without a UUID. NVML's
- *   handle of an event belongs to the index of the last sample.
- * - With neither, or with an index that no present card has: every card. Cards that wait
- *   needlessly cost less than a container on a broken card.
  */
 
 enum { CARD_HEALTH_XIDS = 1024 }; /* of the driver: all are below */
@@ -86,19 +78,9 @@ void card_health_sample(struct card_health *h, const struct card_health_settings
                         int64_t now_ms, enum card_health_reading reading,
                         const char *reason);
 
-/* A card that an event may concern; borrowed for the call. */
-struct card_health_target {
-    struct card_health *health;
-    const char *uuid; /* "" when unknown */
-    int32_t index;
-    bool present; /* in the last sample */
-    const char
-        *parent; /* of an instance: the UUID of its card, whose events are its own; "" */
-};
-/* Takes one event. True: it made at least one card unhealthy, or keeps it so. */
-bool card_health_event(const struct card_health_settings *s,
-                       const struct card_health_target *cards, size_t n, int64_t now_ms,
-                       const struct gpu_event *event);
+/* Takes one event of the card. True: it made the card unhealthy, or keeps it so. */
+bool card_health_event(struct card_health *h, const struct card_health_settings *s,
+                       int64_t now_ms, const struct gpu_event *event);
 
 /* True while samples of the whole node fail for less than `unhealthy_after_ms`: the
  * cards keep their health for that time. */

@@ -336,12 +336,19 @@ void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const cha
 bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
                           const struct gpu_event *event)
 {
-    struct card_health_target cards[GPU_MAX_CARDS];
-    size_t n = 0;
+    bool any = false, by_index = false;
+    ARRAY_EACH_ITEM(const struct item, item, inv->items, inv->n)
+    by_index |= item->present && item->card.id == event->index;
     ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
-    cards[n++] = (struct card_health_target){&item->health, item->uuid, item->card.id,
-                                             item->present, item->parent};
-    return card_health_event(&inv->settings.health, cards, n, now_ms, event);
+    {
+        const bool concerns =
+            event->uuid[0]
+                ? !strcmp(item->uuid, event->uuid) || !strcmp(item->parent, event->uuid)
+                : !by_index || (item->present && item->card.id == event->index);
+        any |= concerns &&
+               card_health_event(&item->health, &inv->settings.health, now_ms, event);
+    }
+    return any;
 }
 
 /* -- the Scv of the previous process -- */

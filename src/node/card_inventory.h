@@ -67,7 +67,13 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
 /* Takes a failed sample. `at_once`: every card is unhealthy, without tolerance. */
 void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const char *reason,
                            bool at_once);
-/* Takes an event. True: it made a card unhealthy, or keeps it so. */
+/* Takes an event. True: it made a card unhealthy, or keeps it so. Its cards:
+ *
+ * - With a UUID: the card with that UUID and its instances, or none.
+ * - With an index alone: the present card with that index, with or without a UUID. NVML's
+ *   handle of an event belongs to the index of the last sample.
+ * - With neither, or with an index that no present card has: every card. Cards that wait
+ *   needlessly cost less than a container on a broken card. */
 bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
                           const struct gpu_event *event);
 /* Takes the Scv that the previous process published: adds the cards that are not known

@@ -23,7 +23,6 @@ struct card_sampler {
     int64_t reopened_ms;
     uint64_t unchecked;    /* hash of what was logged */
     struct worker *worker; /* with one job that ends at a stop */
-    struct stop_flag stop;
 };
 
 static void sample(struct card_sampler *s, bool reopen)
@@ -64,10 +63,10 @@ static bool wait_for_event(struct card_sampler *s, int64_t ms)
     int64_t before = clock_mono_ms();
     if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
         s->fns.on_event(s->fns.ctx, &event);
-        return stop_flag_wait(&s->stop, 0);
+        return worker_rest(s->worker, 0);
     }
     int64_t rest = ms - (clock_mono_ms() - before);
-    return stop_flag_wait(&s->stop, rest > 0 ? rest : 0);
+    return worker_rest(s->worker, rest > 0 ? rest : 0);
 }
 
 static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *reopen)
@@ -76,7 +75,7 @@ static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *reopen)
         *reopen = false;
         int64_t rest = from_ms + s->fns.interval(s->fns.ctx, reopen) - clock_mono_ms();
         if (rest <= 0)
-            return stop_flag_wait(&s->stop, 0);
+            return worker_rest(s->worker, 0);
         if (wait_for_event(s, rest < SLICE_MS ? rest : SLICE_MS))
             return true;
     }
@@ -101,7 +100,6 @@ struct card_sampler *card_sampler_start(struct gpu *gpu,
     s->gpu = gpu;
     s->fns = *fns;
     s->reopened_ms = clock_mono_ms();
-    stop_flag_init(&s->stop);
     s->worker = worker_start("sampler", sample_cards, s);
     worker_add(s->worker, xcalloc(1, 1));
     return s;
@@ -109,10 +107,7 @@ struct card_sampler *card_sampler_start(struct gpu *gpu,
 
 bool card_sampler_stop(struct card_sampler *s)
 {
-    if (!s)
-        return true;
-    stop_flag_set(&s->stop);
-    return worker_stop_until(s->worker, clock_mono_ms() + STOP_MS);
+    return !s || worker_stop_until(s->worker, clock_mono_ms() + STOP_MS);
 }
 
 void card_sampler_free(struct card_sampler *s)
@@ -121,6 +116,5 @@ void card_sampler_free(struct card_sampler *s)
         return;
     worker_free(s->worker);
     gpu_sample_fini(&s->sample);
-    stop_flag_fini(&s->stop);
     free(s);
 }

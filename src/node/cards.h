@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/step.h"
+#include "domain/dialect.h"
 #include "domain/ids.h"
 #include "node/card_inventory.h"
 
@@ -35,8 +36,8 @@ struct plugin_card {
 
 struct cards_settings {
     int64_t unit_mib;
-    int64_t slots;     /* of each card, up to CARDS_SLOTS_MAX */
-    bool dialect;      /* they are served as nvidia.com/gpu, too */
+    int64_t slots;                 /* of each card, up to CARDS_SLOTS_MAX */
+    const struct dialect *dialect; /* they are served as nvidia.com/gpu, too; or NULL */
     int64_t silent_ms; /* the driver hangs if no sample ends in this time; 0: no limit */
 };
 

@@ -15,10 +15,11 @@
 enum { STOP_MS = 2000 };
 
 struct dispatcher {
-    const char *node, *state_file, *limit_dir; /* limit_dir NULL: no library */
-    const char *cdi_dir;
+    const struct node_options *options;
     bool cdi_failed; /* a file of the driver's limits could not be written */
-    struct dispatcher_callbacks callbacks;
+    void (*saved)(void *ctx, struct span state);
+    void *ctx;
+    struct calls *calls; /* NULL: not started */
     struct dispatcher_msg_queue queue;
     struct endpoints *endpoints;
     struct alloc *alloc;
@@ -33,16 +34,9 @@ struct dispatcher {
     struct dispatcher_stats published;
 };
 
-struct dispatcher_msg *dispatcher_input_new(enum alloc_input_type type)
+struct dispatcher_msg_queue *dispatcher_queue(struct dispatcher *d)
 {
-    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_INPUT);
-    m->in.type = type;
-    return m;
-}
-
-void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
-{
-    dispatcher_msg_post(&d->queue, m);
+    return &d->queue;
 }
 
 static void step_alloc(struct dispatcher *d, struct alloc_input *in)
@@ -53,8 +47,8 @@ static void step_alloc(struct dispatcher *d, struct alloc_input *in)
 /* The text of the state file, which others have first. */
 static void write_allocations(struct dispatcher *d, struct buf *text)
 {
-    allocation_set_write(text, &d->state->allocations, span_of(d->node));
-    d->callbacks.saved(d->callbacks.saved_ctx, buf_span(text));
+    allocation_set_write(text, &d->state->allocations, span_of(d->options->node_name));
+    d->saved(d->ctx, buf_span(text));
 }
 
 static void save_allocations(struct dispatcher *d)
@@ -62,7 +56,7 @@ static void save_allocations(struct dispatcher *d)
     cleanup_buf struct buf text = {0};
     struct err err;
     write_allocations(d, &text);
-    if (file_write(d->state_file, buf_span(&text), &err) == 0)
+    if (file_write(d->options->state, buf_span(&text), &err) == 0)
         return;
     log_error("state", "cannot save the allocation state; it is kept in memory",
               LOG_ERR(&err));
@@ -76,29 +70,23 @@ static void load_allocations(struct dispatcher *d)
     cleanup_buf struct buf text = {0};
     struct allocation_set found = {0};
     struct err err;
-    int rc = file_read(d->state_file, ALLOCATION_SET_BYTES_MAX, &text, &err);
+    int rc = file_read(d->options->state, ALLOCATION_SET_BYTES_MAX, &text, &err);
     if (rc && err.code == ERR_NOT_FOUND)
         return;
     if (rc == 0)
-        rc = allocation_set_read(&found, buf_span(&text), span_of(d->node), &err);
+        rc = allocation_set_read(&found, buf_span(&text), span_of(d->options->node_name),
+                                 &err);
     if (rc == 0) {
         step_alloc(d, &(struct alloc_input){.type = ALLOC_IN_RESTORE, .set = &found});
         return;
     }
-    cleanup_free char *aside = xasprintf("%s.damaged", d->state_file);
+    cleanup_free char *aside = xasprintf("%s.damaged", d->options->state);
     log_error("state",
               "cannot use the state file; recovering from the kubelet's podresources",
-              LOG_S("file", d->state_file), LOG_S("to", aside), LOG_ERR(&err));
-    if (rename(d->state_file, aside))
-        log_warn("state", "cannot rename the state file", LOG_S("file", d->state_file));
-}
-
-void dispatcher_unlimited(struct dispatcher *d, const char *uid, const char *why)
-{
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_UNLIMITED);
-    m->in.uid = arena_copy(&m->arena, span_of(uid));
-    m->in.text = arena_copy(&m->arena, span_of(why)).p;
-    dispatcher_post(d, m);
+              LOG_S("file", d->options->state), LOG_S("to", aside), LOG_ERR(&err));
+    if (rename(d->options->state, aside))
+        log_warn("state", "cannot rename the state file",
+                 LOG_S("file", d->options->state));
 }
 
 /* Without its files the library does not limit, and a container starts nevertheless. */
@@ -112,7 +100,7 @@ static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
               LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
     cleanup_free char *text =
         xasprintf("its containers have no limit on this node: %s", err->msg);
-    dispatcher_unlimited(d, o->uid, text);
+    dispatcher_msg_unlimited(&d->queue, o->uid, text);
 }
 
 /* Defines the devices of the pod of the allocation, unless an earlier one is of it too.
@@ -137,7 +125,7 @@ static int write_limit_devices(struct dispatcher *d, const struct allocation *fi
         of[n++] = (struct limit_cdi_container){
             al->container, refuses && !al->limit_needed ? 0 : al->driver_limit_mib};
     }
-    return limit_cdi_write(d->cdi_dir, uid, of, n, err);
+    return limit_cdi_write(d->options->driver.cdi_dir, uid, of, n, err);
 }
 
 static bool is_known(void *ctx, const char *uid)
@@ -161,14 +149,14 @@ static void sync_limit_devices(struct dispatcher *d, const char *uid)
                   LOG_ERR(&err));
     d->cdi_failed = err.code != ERR_NONE || (uid && d->cdi_failed);
     if (d->state->listed && !uid)
-        limit_cdi_sweep(d->cdi_dir, is_known, d);
+        limit_cdi_sweep(d->options->driver.cdi_dir, is_known, d);
 }
 
 static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 {
     cleanup_buf struct buf why = {0};
     limit_dir_explain(bits, &why);
-    dispatcher_unlimited(ctx, uid, why.p);
+    dispatcher_msg_unlimited(&((struct dispatcher *)ctx)->queue, uid, why.p);
 }
 
 static void carry_out(struct dispatcher *d, const struct alloc_output *o)
@@ -182,7 +170,7 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
     case ALLOC_EVENT:
     case ALLOC_RELIST:
     case ALLOC_READ_NODE:
-        d->callbacks.carry_out(d->callbacks.ctx, o);
+        calls_carry_out(d->calls, o);
         break;
     case ALLOC_SAVE:
         save_allocations(d);
@@ -192,7 +180,8 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         break;
     case ALLOC_ALLOCATED:
         r = *o->response;
-        if (r.limit && limit_dir_write(d->limit_dir, r.limit, &err) == 0)
+        if (r.limit &&
+            limit_dir_write(d->state->settings.response.limit_dir, r.limit, &err) == 0)
             d->stats.limited++;
         else if (r.limit)
             drop_limit(d, o, &r, &err);
@@ -202,13 +191,15 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
         endpoints_reject(d->endpoints, o->token, rejection_name(o->rejection), o->text);
         break;
     case ALLOC_LIMIT:
-        if (limit_dir_has(d->limit_dir, o->response->limit->uid) &&
-            limit_dir_write(d->limit_dir, o->response->limit, &err))
+        if (limit_dir_has(d->state->settings.response.limit_dir,
+                          o->response->limit->uid) &&
+            limit_dir_write(d->state->settings.response.limit_dir, o->response->limit,
+                            &err))
             log_error("limit", "cannot change the limits of a pod",
                       LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(&err));
         break;
     case ALLOC_CHECK_LIMITS:
-        limit_dir_check(d->limit_dir, &sink);
+        limit_dir_check(d->state->settings.response.limit_dir, &sink);
         break;
     case ALLOC_LIMIT_DEVICES:
         sync_limit_devices(d, o->uid);
@@ -268,6 +259,8 @@ static void publish_stats(struct dispatcher *d)
     memcpy(s->dialect, d->state->dialect, sizeof s->dialect);
     memcpy(s->no_driver, d->state->no_driver, sizeof s->no_driver);
     s->alive_ms = clock_mono_ms();
+    s->watch = d->calls ? calls_watch_status(d->calls)
+                        : (struct informer_status){.alive_ms = s->alive_ms};
     s->cards_err = (struct err){0};
     cards_check(cards, s->alive_ms, &s->cards_err);
     for (int r = 0; r < IDS_RESOURCES; r++) {
@@ -300,8 +293,7 @@ static void *run_dispatcher(void *arg)
         if (d->stop_ms &&
             (!endpoints_are_busy(d->endpoints) || clock_mono_ms() >= d->stop_ms))
             break;
-        if (endpoints_step(d->endpoints, d->callbacks.register_resource,
-                           d->callbacks.ctx))
+        if (endpoints_step(d->endpoints, d->calls))
             step_alloc(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
         publish_stats(d);
         int64_t due = endpoints_due(d->endpoints);
@@ -314,21 +306,18 @@ static void *run_dispatcher(void *arg)
     return NULL;
 }
 
-struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const char *dir,
-                                  const char *state_file, struct err *err)
+struct dispatcher *dispatcher_new(const struct node_options *options,
+                                  const struct alloc_settings *settings, struct err *err)
 {
     struct dispatcher *d = xcalloc(1, sizeof *d);
     dispatcher_msg_queue_init(&d->queue);
     pthread_mutex_init(&d->lock, NULL);
-    d->endpoints = endpoints_new(dir, &d->queue, err);
+    d->endpoints = endpoints_new(options->plugin_dir, &d->queue, err);
     if (!d->endpoints) {
         dispatcher_free(d);
         return NULL;
     }
-    d->node = settings->node;
-    d->limit_dir = settings->response.limit_dir;
-    d->cdi_dir = settings->cdi_dir;
-    d->state_file = state_file;
+    d->options = options;
     d->alloc = alloc_new(settings);
     d->state = alloc_state(d->alloc);
     load_allocations(d);
@@ -336,10 +325,13 @@ struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const c
     return d;
 }
 
-void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *callbacks)
+void dispatcher_start(struct dispatcher *d, struct kube_client *client,
+                      void (*saved)(void *ctx, struct span state), void *ctx)
 {
     cleanup_buf struct buf text = {0};
-    d->callbacks = *callbacks;
+    d->saved = saved;
+    d->ctx = ctx;
+    d->calls = calls_start(d->options, client, &d->queue);
     write_allocations(d, &text);
     if (pthread_create(&d->thread, NULL, run_dispatcher, d))
         abort();
@@ -351,15 +343,21 @@ void dispatcher_stop(struct dispatcher *d)
 {
     if (!d || !d->running)
         return;
-    dispatcher_post(d, dispatcher_msg_new(DISPATCHER_STOP));
+    dispatcher_msg_post(&d->queue, dispatcher_msg_new(DISPATCHER_STOP));
     pthread_join(d->thread, NULL);
     d->running = false;
+}
+
+bool dispatcher_stop_calls(struct dispatcher *d, int64_t until_ms)
+{
+    return calls_stop(d->calls, until_ms);
 }
 
 void dispatcher_free(struct dispatcher *d)
 {
     if (!d)
         return;
+    calls_free(d->calls);
     endpoints_free(d->endpoints);
     dispatcher_msg_queue_fini(&d->queue); /* also calls that arrived at a stop */
     alloc_free(d->alloc);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "node/dispatcher_msg.h"
+#include "node/calls.h"
 
 /*
  * The dispatcher's thread owns the allocator and the endpoints. It takes the messages of all
@@ -9,34 +9,19 @@
  * order. Nothing of this needs a lock, because only this thread uses it.
  */
 
-/* Actions that other threads carry out; the functions must not block. Strings are
- * borrowed. */
-struct dispatcher_callbacks {
-    void (*register_resource)(void *ctx, enum ids_resource r, const char *endpoint);
-    /* ALLOC_QUERY, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. */
-    void (*carry_out)(void *ctx, const struct alloc_output *o);
-    void *ctx;
-    /* The allocations as text, at the start and after each change. */
-    void (*saved)(void *saved_ctx, struct span state);
-    void *saved_ctx;
-};
-
 struct dispatcher;
 
-/* New; reads the state file. `dir`: the kubelet's device plugin directory. Strings, also of
- * `settings`, are borrowed. */
-struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const char *dir,
-                                  const char *state_file, struct err *err);
-/* Starts the thread. */
-void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *callbacks);
-/* An input for the allocator. New. */
-struct dispatcher_msg *dispatcher_input_new(enum alloc_input_type type);
-/* Takes the message. From any thread; never blocks. */
-void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m);
-/* A container of the pod runs without its limit: one Event is written for the pod. From any thread. */
-void dispatcher_unlimited(struct dispatcher *d, const char *uid, const char *why);
+/* New; reads the state file. All are borrowed. */
+struct dispatcher *dispatcher_new(const struct node_options *options,
+                                  const struct alloc_settings *settings, struct err *err);
+/* Starts the threads. `saved` gets the allocations as text, at the start and after each change. */
+void dispatcher_start(struct dispatcher *d, struct kube_client *client,
+                      void (*saved)(void *ctx, struct span state), void *ctx);
+struct dispatcher_msg_queue *dispatcher_queue(struct dispatcher *d); /* borrowed */
 /* Waits briefly for requests in flight, stops serving, and joins the thread. */
 void dispatcher_stop(struct dispatcher *d);
+/* Joins the threads of calls, after that. As calls_stop. */
+bool dispatcher_stop_calls(struct dispatcher *d, int64_t until_ms);
 void dispatcher_free(struct dispatcher *d); /* NULL is accepted */
 
 /* A snapshot for /metrics and the health checks. */
@@ -53,6 +38,7 @@ struct dispatcher_stats {
     char no_driver[256];  /* response_no_driver; empty: the driver limits */
     struct err cards_err; /* code ERR_NONE: no failure */
     struct step_failure podresources, node;
+    struct informer_status watch; /* of the pods */
     struct dispatcher_resource_stats {
         bool wanted;
         struct err err; /* code ERR_NONE: registered */

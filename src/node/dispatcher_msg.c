@@ -14,6 +14,13 @@ struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind)
     return m;
 }
 
+struct dispatcher_msg *dispatcher_msg_input(enum alloc_input_type type)
+{
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_INPUT);
+    m->in.type = type;
+    return m;
+}
+
 /* A call must be ended even if the kubelet has closed it. */
 void dispatcher_msg_free(struct dispatcher_msg *m)
 {
@@ -54,6 +61,15 @@ void dispatcher_msg_post(struct dispatcher_msg_queue *q, struct dispatcher_msg *
     list_append(&q->msgs, &m->link);
     pthread_cond_signal(&q->cond);
     pthread_mutex_unlock(&q->lock);
+}
+
+void dispatcher_msg_unlimited(struct dispatcher_msg_queue *q, const char *uid,
+                              const char *why)
+{
+    struct dispatcher_msg *m = dispatcher_msg_input(ALLOC_IN_UNLIMITED);
+    m->in.uid = arena_copy(&m->arena, span_of(uid));
+    m->in.text = arena_copy(&m->arena, span_of(why)).p;
+    dispatcher_msg_post(q, m);
 }
 
 struct dispatcher_msg *dispatcher_msg_next(struct dispatcher_msg_queue *q,

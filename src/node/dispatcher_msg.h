@@ -29,6 +29,7 @@ struct dispatcher_msg {
 };
 
 struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind); /* new */
+struct dispatcher_msg *dispatcher_msg_input(enum alloc_input_type type);  /* new */
 /* Ends its call, too. */
 void dispatcher_msg_free(struct dispatcher_msg *m);
 void dispatcher_msg_free_all(struct list *msgs);
@@ -43,6 +44,9 @@ void dispatcher_msg_queue_init(struct dispatcher_msg_queue *q);
 void dispatcher_msg_queue_fini(struct dispatcher_msg_queue *q); /* frees the messages */
 /* Takes the message. From any thread; never blocks. */
 void dispatcher_msg_post(struct dispatcher_msg_queue *q, struct dispatcher_msg *m);
+/* A container of the pod runs without its limit: one Event is written for the pod. From any thread. */
+void dispatcher_msg_unlimited(struct dispatcher_msg_queue *q, const char *uid,
+                              const char *why);
 /* The next message, for the caller to free; NULL: `until_ms` (clock_mono_ms) has come. */
 struct dispatcher_msg *dispatcher_msg_next(struct dispatcher_msg_queue *q,
                                            int64_t until_ms);

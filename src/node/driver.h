@@ -106,7 +106,7 @@ struct driver_view_settings { /* strings are borrowed */
     const char *driver_root;
     const char *cdi_dir;  /* /var/run/cdi: the directory of our specification */
     const char *cdi_kind; /* use this kind; "": find one */
-    bool by_index;
+    int by_index;         /* name cards by index instead of by UUID */
 };
 
 struct driver_view {

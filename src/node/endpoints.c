@@ -329,10 +329,7 @@ static void serve_endpoint(struct endpoints *es, struct endpoint *e)
     registration_serving(&e->registration, clock_mono_ms(), e->server != NULL);
 }
 
-bool endpoints_step(struct endpoints *es,
-                    void (*register_resource)(void *ctx, enum ids_resource r,
-                                              const char *endpoint),
-                    void *ctx)
+bool endpoints_step(struct endpoints *es, struct calls *calls)
 {
     bool started =
         clock_mono_ms() - es->scanned_ms >= SCAN_MS && scan_sockets(es, clock_mono_ms());
@@ -345,7 +342,7 @@ bool endpoints_step(struct endpoints *es,
         bool yielding = reg->state == REGISTRATION_YIELDING;
         enum registration_action action;
         if (looks && ids_are_slots(e->resource) && reg->state == REGISTRATION_REGISTERED)
-            register_resource(ctx, e->resource, NULL);
+            calls_register(calls, e->resource, NULL);
         int64_t now = clock_mono_ms();
         /* A kubelet that starts removes the sockets, and takes 10 s to refuse a missing one. */
         if (e->server && reg->reachable)
@@ -354,7 +351,7 @@ bool endpoints_step(struct endpoints *es,
             if (action == REGISTRATION_SERVE) {
                 serve_endpoint(es, e);
             } else if (!registration_dir_has_newer(&es->dir, e->resource)) {
-                register_resource(ctx, e->resource, es->dir.endpoints[e->resource]);
+                calls_register(calls, e->resource, es->dir.endpoints[e->resource]);
             } else {
                 registration_yield(reg, now);
                 e->err = (struct err){0};

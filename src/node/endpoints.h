@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "node/dispatcher_msg.h"
+#include "node/calls.h"
 
 /*
  * The device plugin servers of the resources: their sockets, their registrations with the
@@ -19,12 +19,9 @@ struct endpoints *endpoints_new(const char *dir, struct dispatcher_msg_queue *qu
 /* Stops the servers and ends the calls. NULL is accepted. */
 void endpoints_free(struct endpoints *es);
 
-/* Looks for changed sockets once a second, serves, and registers by the function, which must
- * not block; the answer is a DISPATCHER_REGISTERED. Returns whether a kubelet has started. */
-bool endpoints_step(struct endpoints *es,
-                    void (*register_resource)(void *ctx, enum ids_resource r,
-                                              const char *endpoint),
-                    void *ctx);
+/* Looks for changed sockets once a second, serves, and registers by `calls`. Returns whether a kubelet
+ * has started. */
+bool endpoints_step(struct endpoints *es, struct calls *calls);
 int64_t endpoints_due(const struct endpoints *es); /* mono_ms of the next step */
 
 /* Messages. Of a call: takes it. It is answered by one of the functions below. */

@@ -176,7 +176,7 @@ void metrics_write_agent(const struct metrics *m, const struct publisher *p,
     for (int check = 0; check < PUBLISHER_CHECKS; check++) {
         const char *name = publisher_check_name(check);
         prom_labelled(out, NAME("healthcheck"), "name", name,
-                      publisher_check(p, now, check, NULL) == 0);
+                      publisher_check(p, now, check, NULL, NULL) == 0);
     }
     write_cards(publisher_cards(p), &scv, usage, current, &a, out);
     write_containers(usage, &a, out);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "node/podresources.h"
 #include "domain/scv.h"
+#include "node/podresources.h"
 #include "node/usage.h"
 
 /*

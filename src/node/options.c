@@ -49,6 +49,10 @@ static const struct opt table[] = {
                "Whose nvidia.com/gpu is served here, with slots; the Node's label "
                "gpushare/dialect overrides it.",
                .names = NODE),
+    OPT_STRING("hami-values", hami_values, "KEY=VALUE,...", NULL,
+               "Values of HAMi's chart as resourceCores, where they differ, as in the "
+               "extender; default: HAMi's.",
+               .names = NODE),
     OPT_STRING("gpu-source", gpu_source, "nvml|nvml:LIBRARY|nvml:DIR|file:PATH", "nvml",
                "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
                "DIR), or a JSON file."),
@@ -145,7 +149,7 @@ static const struct opt table[] = {
         "the Lease.",
         .names = PUBLISHES),
     OPT_CHOICE(
-        "device-list", by_index, "uuid|index", "uuid",
+        "device-list", driver.by_index, "uuid|index", "uuid",
         "How containers name their cards: by UUID, or by index, which can change at "
         "a reboot.",
         .names = ALLOCATES),
@@ -155,7 +159,7 @@ static const struct opt table[] = {
         "How the container runtime learns the cards; auto: cdi-cri where the node has "
         "it, else envvar.",
         .names = ALLOCATES),
-    OPT_STRING("host-root", host_root, "DIR", "",
+    OPT_STRING("host-root", driver.host_root, "DIR", "",
                "Host's root: proc, var/log, dev, usr, etc/cdi; empty: processes in /, no "
                "look at the driver."),
     OPT_STRING("driver-root", driver.driver_root, "DIR", "/",

@@ -24,7 +24,6 @@ struct node_options {
     int64_t unit_mib;
     struct card_health_settings health;
     int64_t sampler_limit_ms, late_ms;
-    char *host_root; /* "": / for processes, and no look at the driver's files */
     char *limit_dir, *podresources;
     int64_t port, publish_port; /* publish_port -1: none */
 
@@ -38,11 +37,12 @@ struct node_options {
     /* of allocating */
     int64_t sample_ms; /* 0: not given */
     char *plugin_dir, *state, *limit_library, *cgroup_root;
-    int by_index;
     int requests_of; /* 0: nobody's, 1: HAMi's, unless the Node's label says otherwise */
+    char *hami_values;
     bool set_limits;
     struct alloc_settings alloc; /* what is not above, and response without strategy */
-    struct driver_view_settings driver; /* without by_index and host_root */
+    /* host_root "": / for processes, too, and no look at the driver's files */
+    struct driver_view_settings driver;
 
     /* of 1.0, without effect */
     char *plugin_state;

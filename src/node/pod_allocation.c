@@ -8,7 +8,6 @@
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "domain/dialect.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 
@@ -27,7 +26,7 @@ static struct promise_share *copy_shares(struct pod_allocation *alloc,
  * first in the order of admission. A pod with several resources is invalid, but the kubelet
  * requests them nevertheless. */
 static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps,
-                           bool dialect)
+                           const struct dialect *dialect)
 {
     for (size_t i = 0; i < IDS_CARD_RESOURCES * pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i / IDS_CARD_RESOURCES];
@@ -214,14 +213,15 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);
 }
 
-/* Percent of the compute of each card, as the containers' limits say by the defaults of HAMi. */
-static void read_cores(struct pod_allocation *alloc, const struct pod *pod)
+/* Percent of the compute of each card, as the containers' limits say. */
+static void read_cores(struct pod_allocation *alloc, const struct pod *pod,
+                       const struct dialect *dialect)
 {
     cleanup_arena struct arena a = {0};
     struct dialect_pod words = {0};
     struct jread j;
     jread_init(&j, pod->object.p, pod->object.n);
-    dialect_read(&j, &a, &dialect_hami, &words);
+    dialect_read(&j, &a, dialect, &words);
     if (jread_finish(&j, NULL) || dialect_request(&words, NULL))
         return;
     for (const struct dialect_container *of = words.containers; of; of = of->next)
@@ -235,7 +235,7 @@ static void read_cores(struct pod_allocation *alloc, const struct pod *pod)
  * the defaults of the limits are the extender's. The record has no plain init containers: they run
  * before, and can have what the sidecars leave of the promise. */
 static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
-                          const struct promise *promise)
+                          const struct promise *promise, const struct dialect *dialect)
 {
     const int64_t mib =
         promise->whole ? promise->shares[0].card_units : promise->card_mib;
@@ -281,11 +281,11 @@ static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
         .mib_per_card = mib,
         .units = promise->whole ? 0 : mib * (int64_t)promise->n,
     };
-    read_cores(alloc, pod);
+    read_cores(alloc, pod, dialect);
 }
 
 static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
-                         int64_t unit_mib)
+                         int64_t unit_mib, const struct dialect *dialect)
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
@@ -303,8 +303,8 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     if (invalid)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;
-    if (alloc->request.slots && alloc->request.kind == REQUEST_DEVICES) {
-        share_dialect(alloc, pod, &promise);
+    if (dialect && alloc->request.slots && alloc->request.kind == REQUEST_DEVICES) {
+        share_dialect(alloc, pod, &promise, dialect);
         return;
     }
     if (alloc->request.slots) {
@@ -324,7 +324,7 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
 }
 
 struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib,
-                                          bool dialect)
+                                          const struct dialect *dialect)
 {
     struct pod_allocation *alloc = xcalloc(1, sizeof *alloc);
     struct arena *a = &alloc->arena;
@@ -351,7 +351,7 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     }
     for (size_t i = 0; i < alloc->n_containers; i++)
         alloc->request.slots += alloc->containers[i].resource == IDS_DIALECT;
-    read_promise(alloc, pod, unit_mib);
+    read_promise(alloc, pod, unit_mib, dialect);
     return alloc;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "domain/dialect.h"
 #include "domain/ids.h"
 #include "domain/promise.h"
 #include "node/cards.h"
@@ -83,9 +84,10 @@ struct pod_allocation {
     size_t n_containers;
 };
 
-/* New. `unit_mib` is the unit of gpu-mem. `dialect`: nvidia.com/gpu is HAMi's on this node. */
+/* New. `unit_mib` is the unit of gpu-mem. `dialect`: nvidia.com/gpu is HAMi's on this node, with these
+ * values; NULL: it is not. */
 struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib,
-                                          bool dialect);
+                                          const struct dialect *dialect);
 void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */
 /* Assigns the pod these cards as if they were promised; they are copied. For memory each
  * card holds an equal part. */

@@ -166,13 +166,13 @@ int podresources_list(const char *socket, struct podresources *to, struct err *e
 
 struct podresources_poller {
     struct podresources_poller_settings settings;
-    pthread_t thread;
+    struct worker *thread;
     struct podresources *asked; /* the last answer; NULL: the last call failed */
+    int64_t ask_ms, due_ms;     /* the next call; the next look */
 
     pthread_mutex_t lock; /* protects the rest */
-    pthread_cond_t cond;
-    struct buf state; /* the allocations */
-    bool allocates, changed, stop;
+    struct buf state;     /* the allocations */
+    bool allocates, changed;
 };
 
 /* Reports the last answer with the present allocations. */
@@ -195,45 +195,37 @@ static void report(struct podresources_poller *l)
     podresources_unref(pods);
 }
 
-static void poll(struct podresources_poller *l)
+static void tick(void *poller, void *no_job)
 {
-    struct podresources *answer = podresources_ref(xcalloc(1, sizeof *answer));
+    (void)no_job;
+    struct podresources_poller *l = poller;
+    const struct podresources_poller_settings *set = &l->settings;
+    const int64_t now = clock_mono_ms();
     struct err err = {0};
-    podresources_unref(l->asked);
-    l->asked = answer;
-    if (podresources_list(l->settings.socket, answer, &err)) {
-        podresources_unref(steal(&l->asked));
-        l->settings.polled(l->settings.ctx, NULL, &err);
+    pthread_mutex_lock(&l->lock);
+    bool changed = l->changed;
+    l->changed = false;
+    pthread_mutex_unlock(&l->lock);
+    const bool waits =
+        set->admits && now < l->ask_ms + set->interval_ms && set->admits(set->ctx);
+    if (now >= l->ask_ms && !waits) {
+        podresources_unref(l->asked);
+        l->asked = podresources_ref(xcalloc(1, sizeof *l->asked));
+        if (podresources_list(set->socket, l->asked, &err)) {
+            podresources_unref(steal(&l->asked));
+            set->polled(set->ctx, NULL, &err);
+        }
+        changed = true;
+        l->ask_ms = clock_mono_ms() + set->interval_ms;
     }
+    l->due_ms = now >= l->ask_ms ? now + ADMITTING_MS : l->ask_ms;
+    if (l->asked && changed)
+        report(l);
 }
 
-static void *run_poller(void *arg)
+static int64_t due(void *poller)
 {
-    struct podresources_poller *l = arg;
-    const struct podresources_poller_settings *set = &l->settings;
-    int64_t due_ms = clock_mono_ms(), next_ms = due_ms;
-    for (;;) {
-        pthread_mutex_lock(&l->lock);
-        while (!l->stop && !l->changed && clock_mono_ms() < next_ms)
-            thread_wait_until(&l->cond, &l->lock, next_ms);
-        const bool stop = l->stop;
-        bool changed = l->changed;
-        l->changed = false;
-        pthread_mutex_unlock(&l->lock);
-        if (stop)
-            return NULL;
-        const int64_t now = clock_mono_ms();
-        const bool waits =
-            set->admits && now < due_ms + set->interval_ms && set->admits(set->ctx);
-        if (now >= due_ms && !waits) {
-            poll(l);
-            changed = true;
-            due_ms = clock_mono_ms() + set->interval_ms;
-        }
-        next_ms = now >= due_ms ? now + ADMITTING_MS : due_ms;
-        if (l->asked && changed)
-            report(l);
-    }
+    return ((const struct podresources_poller *)poller)->due_ms;
 }
 
 struct podresources_poller *
@@ -241,11 +233,10 @@ podresources_poller_start(const struct podresources_poller_settings *settings)
 {
     struct podresources_poller *l = xcalloc(1, sizeof *l);
     l->settings = *settings;
+    l->ask_ms = clock_mono_ms();
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->cond, NULL);
-    if (pthread_create(&l->thread, NULL, run_poller, l))
-        abort();
-    pthread_setname_np(l->thread, "pods");
+    l->thread = worker_start("pods", tick, l);
+    worker_tick(l->thread, due);
     return l;
 }
 
@@ -256,27 +247,22 @@ void podresources_poller_allocations(struct podresources_poller *l, struct span 
     pthread_mutex_lock(&l->lock);
     buf_set(&l->state, state);
     l->allocates = l->changed = true;
-    pthread_cond_signal(&l->cond);
     pthread_mutex_unlock(&l->lock);
+    worker_wake(l->thread);
 }
 
 void podresources_poller_stop(struct podresources_poller *l)
 {
-    if (!l)
-        return;
-    pthread_mutex_lock(&l->lock);
-    l->stop = true;
-    pthread_cond_signal(&l->cond);
-    pthread_mutex_unlock(&l->lock);
-    pthread_join(l->thread, NULL);
+    if (l)
+        worker_stop(l->thread);
 }
 
 void podresources_poller_free(struct podresources_poller *l)
 {
     if (!l)
         return;
+    worker_free(l->thread);
     podresources_unref(l->asked);
-    pthread_cond_destroy(&l->cond);
     pthread_mutex_destroy(&l->lock);
     buf_fini(&l->state);
     free(l);

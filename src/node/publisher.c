@@ -609,7 +609,7 @@ static bool may_vouch(struct publisher *p)
     bool vouch = publisher_check_driver(p, p->now, &err) == 0;
     for (int check = PUBLISHER_CHECK_WATCH; check <= PUBLISHER_CHECK_SCV && vouch;
          check++)
-        vouch = publisher_check(p, p->now, check, &err) == 0;
+        vouch = publisher_check(p, p->now, check, NULL, &err) == 0;
     if (vouch == p->withheld)
         log_line(p, "lease", err.code, "heartbeat %s%s",
                  vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
@@ -828,52 +828,53 @@ static int check_cards(const struct publisher *p, struct step_time now, struct e
 }
 
 int publisher_check(const struct publisher *p, struct step_time now,
-                    enum publisher_check check, struct err *err)
+                    enum publisher_check check, bool *required, struct err *err)
 {
     const struct publisher_settings *set = &p->settings;
-    const char *scv = p->lanes[PUBLISHER_LANE_SCV].failure.err.msg;
     const struct {
         const char *what;
         int64_t since_ms, limit_ms; /* since -1: in order */
         const char *why;
+        const char *not_yet; /* NULL: it was in order before */
     } rows[] = {
+        [PUBLISHER_CHECK_CARDS] = {.since_ms = -1},
         [PUBLISHER_CHECK_WATCH] = {"the Scv is not watched", p->watch.unknown_since_ms,
-                                   set->late_ms, p->watch.failure.err.msg},
+                                   set->late_ms, p->watch.failure.err.msg, NULL},
         [PUBLISHER_CHECK_SCV] = {"a write of the Scv is pending", p->pending_since_ms,
-                                 set->late_ms, scv},
+                                 set->late_ms,
+                                 p->lanes[PUBLISHER_LANE_SCV].failure.err.msg,
+                                 p->published ? NULL : "the Scv is not written yet"},
         [PUBLISHER_CHECK_NODE] = {"the Node is not known", p->node_unknown_ms,
                                   set->late_ms,
-                                  p->lanes[PUBLISHER_LANE_NODE].failure.err.msg},
+                                  p->lanes[PUBLISHER_LANE_NODE].failure.err.msg,
+                                  p->node_seen_ms < 0 ? "the Node is not known yet"
+                                                      : NULL},
         [PUBLISHER_CHECK_HEARTBEAT] = {"the Lease was not renewed", p->renewed_ms,
                                        set->grace_ms,
-                                       p->lanes[PUBLISHER_LANE_LEASE].failure.err.msg},
+                                       p->lanes[PUBLISHER_LANE_LEASE].failure.err.msg,
+                                       p->renewed ? NULL
+                                                  : "the Lease is not renewed yet"},
         [PUBLISHER_CHECK_PODS] = {"no podresources answer from the kubelet",
                                   set->with_pods ? p->pods_ms : -1, set->pods_limit_ms,
-                                  ""}};
+                                  "", NULL}};
+    const int64_t ms = rows[check].since_ms < 0 ? 0 : now.mono_ms - rows[check].since_ms;
+    if (required) {
+        bool first =
+            !p->taken_wall_ns && now.mono_ms - p->started_ms <= PUBLISHER_FIRST_MS;
+        bool of_driver =
+            check == PUBLISHER_CHECK_CARDS || (check == PUBLISHER_CHECK_HEARTBEAT &&
+                                               publisher_check_driver(p, now, NULL) != 0);
+        *required = first || !of_driver;
+    }
     if (check == PUBLISHER_CHECK_CARDS)
         return check_cards(p, now, err);
-    int64_t ms = rows[check].since_ms < 0 ? 0 : now.mono_ms - rows[check].since_ms;
-    if (ms <= rows[check].limit_ms)
-        return 0;
-    return err_set(err, ERR_TIMEOUT, "%s for %llds%s%s", rows[check].what,
-                   (long long)(ms / 1000), *rows[check].why ? ": " : "", rows[check].why);
-}
-
-int publisher_ready(const struct publisher *p, struct step_time now,
-                    enum publisher_check check, bool *required, struct err *err)
-{
-    bool first = !p->taken_wall_ns && now.mono_ms - p->started_ms <= PUBLISHER_FIRST_MS;
-    bool of_driver =
-        check == PUBLISHER_CHECK_CARDS ||
-        (check == PUBLISHER_CHECK_HEARTBEAT && publisher_check_driver(p, now, NULL) != 0);
-    const char *const not_yet[PUBLISHER_CHECKS] = {
-        [PUBLISHER_CHECK_SCV] = p->published ? NULL : "the Scv is not written yet",
-        [PUBLISHER_CHECK_NODE] = p->node_seen_ms < 0 ? "the Node is not known yet" : NULL,
-        [PUBLISHER_CHECK_HEARTBEAT] = p->renewed ? NULL : "the Lease is not renewed yet"};
-    *required = first || !of_driver;
-    if (publisher_check(p, now, check, err))
-        return -1;
-    return not_yet[check] ? err_set(err, ERR_TIMEOUT, "%s", not_yet[check]) : 0;
+    if (ms > rows[check].limit_ms)
+        return err_set(err, ERR_TIMEOUT, "%s for %llds%s%s", rows[check].what,
+                       (long long)(ms / 1000), *rows[check].why ? ": " : "",
+                       rows[check].why);
+    return required && rows[check].not_yet
+               ? err_set(err, ERR_TIMEOUT, "%s", rows[check].not_yet)
+               : 0;
 }
 
 static int check_thread(const char *name, int64_t ms, int64_t limit_ms, struct err *err)

@@ -34,7 +34,7 @@ struct publishing {
         *pods; /* NULL: this process allocates, or promises are not asked for */
     struct podresources_poller *poller; /* or NULL */
     struct allocating *allocating;      /* or NULL */
-    struct ticker *ticker;
+    struct worker *ticker;
 
     struct worker *measurer;
     pthread_mutex_t sample_lock; /* protects `waiting` */
@@ -95,7 +95,7 @@ static void take_input(struct publishing *p, struct publisher_input in)
     pthread_mutex_unlock(&p->lock);
     step_outputs_fini(&outputs);
     if (sooner)
-        ticker_wake(p->ticker);
+        worker_wake(p->ticker);
 }
 
 /* -- the Scv -- */
@@ -123,7 +123,7 @@ static void on_scv_listed(void *ctx, bool complete)
 
 /* -- time and samples -- */
 
-static void tick(void *ctx)
+static void pass_time(void *ctx)
 {
     take_input(ctx, (struct publisher_input){.type = PUBLISHER_TICK});
 }
@@ -137,7 +137,11 @@ static int64_t due(void *ctx)
     return ms;
 }
 
-static const struct ticker_fns ticker_fns = {tick, due};
+static void tick(void *ctx, void *job)
+{
+    (void)job;
+    pass_time(ctx);
+}
 
 static void measure(void *ctx, void *job)
 {
@@ -248,16 +252,15 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
                        struct status_report *report)
 {
     struct err err = {0};
-    tick(p);
+    pass_time(p);
     pthread_mutex_lock(&p->lock);
     int rc = publisher_live(p->publisher, step_now(), &err);
     status_report_add(report, "threads", rc, &err, true);
     for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++) {
         const enum publisher_check check = i;
         bool required = true;
-        rc = probe == STATUS_READYZ
-                 ? publisher_ready(p->publisher, step_now(), check, &required, &err)
-                 : publisher_check(p->publisher, step_now(), check, &err);
+        rc = publisher_check(p->publisher, step_now(), check,
+                             probe == STATUS_READYZ ? &required : NULL, &err);
         status_report_add(report, publisher_check_name(check), rc, &err, required);
     }
     pthread_mutex_unlock(&p->lock);
@@ -267,7 +270,7 @@ void publishing_checks(struct publishing *p, enum status_probe probe,
 
 void publishing_metrics(struct publishing *p, struct buf *out)
 {
-    tick(p);
+    pass_time(p);
     pthread_mutex_lock(&p->lock);
     metrics_write_agent(&p->metrics, p->publisher, step_now(), out);
     pthread_mutex_unlock(&p->lock);
@@ -322,9 +325,9 @@ struct publishing *publishing_new(const struct node_options *options,
     p->allocating = allocating;
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->sample_lock, NULL);
-    p->ticker = ticker_new();
+    p->ticker = worker_start("ticker", tick, p);
     p->usage_meter = usage_meter_new(&(struct usage_meter_settings){
-        *options->host_root ? options->host_root : "/", options->limit_dir,
+        *options->driver.host_root ? options->driver.host_root : "/", options->limit_dir,
         options->unit_mib, pods_limit_ms,
         allocating ? allocating_limits(allocating) : NULL});
     publisher.node = options->node_name;
@@ -351,7 +354,7 @@ struct publishing *publishing_new(const struct node_options *options,
         .seed = publisher.seed,
         .object = on_scv,
         .listed = on_scv_listed,
-        .recovered = tick,
+        .recovered = pass_time,
         .ctx = p});
     p->pods_settings =
         (struct pods_settings){.node = options->node_name,
@@ -391,7 +394,7 @@ void publishing_start(struct publishing *p)
     informer_start(p->scv, "watch");
     if (p->pods)
         informer_start(p->pods, "pod-watch");
-    ticker_start(p->ticker, &ticker_fns, p);
+    worker_tick(p->ticker, due);
     if (polls_pods(o))
         p->poller = podresources_poller_start(&poller);
 }
@@ -403,7 +406,7 @@ bool publishing_stop(struct publishing *p, int64_t until_ms)
         return true;
     if (!worker_stop_until(p->measurer, until_ms))
         return false;
-    ticker_stop(p->ticker);
+    worker_stop(p->ticker);
     informer_stop(p->scv);
     informer_stop(p->pods);
     podresources_poller_stop(p->poller);
@@ -427,7 +430,7 @@ void publishing_free(struct publishing *p)
     informer_free(p->scv);
     informer_free(p->pods);
     podresources_poller_free(p->poller);
-    ticker_free(p->ticker);
+    worker_free(p->ticker);
     publisher_free(p->publisher);
     usage_meter_free(p->usage_meter);
     overuse_actor_free(p->overuse_actor);

@@ -60,13 +60,13 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     case STATUS_DISPATCHER:
         return 0;
     case STATUS_WATCH:
-        return check_thread(f->now_ms - f->watch.alive_ms, WATCH_MS, err);
+        return check_thread(f->now_ms - d->watch.alive_ms, WATCH_MS, err);
     case STATUS_PODS:
         if (!d->listed)
             return err_set(err, ERR_UNAVAILABLE, "the pods are not listed yet%s%s",
-                           f->watch.failure.failures ? ": " : "",
-                           f->watch.failure.err.msg);
-        return check_failure(f, &f->watch.failure, "the pod watch fails", err);
+                           d->watch.failure.failures ? ": " : "",
+                           d->watch.failure.err.msg);
+        return check_failure(f, &d->watch.failure, "the pod watch fails", err);
     case STATUS_NODE:
         *required = false;
         return check_failure(f, &d->node, "GET of the Node fails", err);
@@ -76,8 +76,11 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
         *required = !d->cards && f->now_ms - f->started_ms < STATUS_CARDS_MS;
         break;
     default:
-        *required = d->resources[check - STATUS_REGISTRATIONS].wanted;
         known = &d->resources[check - STATUS_REGISTRATIONS].err;
+        /* A takeover begins beside HAMi's plugin, and the Scv says `unserved`: the program works. */
+        *required =
+            d->resources[check - STATUS_REGISTRATIONS].wanted &&
+            !(check - STATUS_REGISTRATIONS == IDS_DIALECT && known->code == ERR_CONFLICT);
         if (check - STATUS_REGISTRATIONS == IDS_DIALECT && known->code == ERR_NOT_FOUND)
             return 0; /* as on most nodes */
         break;

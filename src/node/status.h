@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "kube/informer.h"
 #include "node/dispatcher.h"
 
 /*
@@ -34,9 +33,8 @@ enum status_check {
 /* The state to check. */
 struct status_facts {
     struct dispatcher_stats dispatcher;
-    struct informer_status watch; /* of the pods */
-    int64_t now_ms, started_ms;   /* of clock_mono_ms */
-    int64_t late_ms;              /* shorter failures are not reported */
+    int64_t now_ms, started_ms; /* of clock_mono_ms */
+    int64_t late_ms;            /* shorter failures are not reported */
 };
 
 const char *status_check_name(enum status_check check);

@@ -76,13 +76,6 @@ static struct usage_container *add_container(struct builder *b,
 
 /* -- what is used -- */
 
-static void set_incomplete(struct usage_card *card, const char *why)
-{
-    card->complete = false;
-    if (!card->incomplete[0])
-        snprintf(card->incomplete, sizeof card->incomplete, "%s", why);
-}
-
 /* Sets what is known of the promise of a container that uses the card: nothing, or that it
  * is an init container. Without a promise on any card, its pod may have been promised one by
  * its labels, without a device of the kubelet. The kubelet does not list an init container,
@@ -222,10 +215,7 @@ static void add_process(struct builder *b, size_t card, const struct gpu_process
         kind = USAGE_UNMAPPED;
     if (kind == USAGE_ENDED)
         return;
-    if (process->bytes < 0)
-        set_incomplete(&b->cards[card], "NVML does not know what a process uses");
-    if (kind == USAGE_UNMAPPED)
-        set_incomplete(&b->cards[card], "it is not known where a process runs");
+    b->cards[card].complete &= process->bytes >= 0 && kind != USAGE_UNMAPPED;
     if (kind == USAGE_CONTAINER)
         add_use(b, card, process, place);
     else
@@ -258,10 +248,8 @@ static void add_cards(struct builder *b)
             .total_mib = whole_mib(from, GPU_MEM_TOTAL),
             .free_mib = whole_mib(from, GPU_MEM_FREE),
             .processes_known = from->processes_known,
-            .complete = true,
+            .complete = from->processes_known,
         };
-        if (!from->processes_known)
-            set_incomplete(card, "NVML does not list its processes");
         for (size_t k = 0; k < from->n_processes; k++)
             add_process(b, u->n_cards, &from->processes[k]);
         /* What the driver measures of cgroups on the card: also without a process that NVML
@@ -405,8 +393,5 @@ void usage_build(const struct usage_input *in, struct usage *u)
         memcpy(kept, b.containers, b.n_containers * sizeof *kept);
     }
     u->containers = kept;
-    u->complete = true;
-    for (size_t i = 0; i < u->n_cards; i++)
-        u->complete &= u->cards[i].complete;
     free(b.containers);
 }

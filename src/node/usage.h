@@ -27,7 +27,6 @@
 
 enum {
     USAGE_NAME = 64,    /* of a process; longer ones are cut */
-    USAGE_REASON = 160, /* why a card is not complete */
     USAGE_MAX_IDS =
         32768, /* containers that the kubelet names; further ones are dropped */
 };
@@ -40,12 +39,11 @@ struct usage_pid {
 
 /* One card that NVML lists. */
 struct usage_card {
-    int32_t index;                 /* of NVML */
-    struct span uuid;              /* empty: unknown */
-    int64_t total_mib, free_mib;   /* of the card; -1: unknown */
-    bool processes_known;          /* NVML listed its processes */
-    bool complete;                 /* and every one was measured and mapped */
-    char incomplete[USAGE_REASON]; /* why not; empty when it is complete */
+    int32_t index;               /* of NVML */
+    struct span uuid;            /* empty: unknown */
+    int64_t total_mib, free_mib; /* of the card; -1: unknown */
+    bool processes_known;        /* NVML listed its processes */
+    bool complete;               /* and every one was measured and mapped */
 };
 
 /* One container on one card: it uses the card, or was promised a part of it. */
@@ -99,11 +97,10 @@ struct usage_process {
     int64_t sm_percent;    /* 0..100; -1: unknown */
 };
 
-/* {0}: nothing measured, which is not complete. */
+/* {0}: nothing measured. */
 struct usage {
     int64_t taken_ms;               /* monotonic time of the sample */
     int64_t promised_ms;            /* when the promises were read; 0: never */
-    bool complete;                  /* there was a sample, and every card is complete */
     const struct usage_card *cards; /* by rising index */
     size_t n_cards;
     /* By card, namespace, pod, name, pod UID and container ID. */

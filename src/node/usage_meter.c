@@ -15,11 +15,9 @@ struct usage_meter {
     struct usage_meter_settings settings;
     pthread_mutex_t lock;         /* protects the rest */
     struct podresources *devices; /* or NULL */
-    struct known_pod {
-        struct pod_allocation *pod;
-        bool listed; /* by the list that is under way */
-    } * pods;
-    size_t n_pods, cap_pods;
+    /* What the annotations of pods promise, as if it were allocated. `pod_deleted`: the list that is
+     * under way has not yet shown the pod. */
+    struct allocation_set promised;
 };
 
 struct usage_meter *usage_meter_new(const struct usage_meter_settings *settings)
@@ -35,9 +33,7 @@ void usage_meter_free(struct usage_meter *m)
     if (!m)
         return;
     podresources_unref(m->devices);
-    ARRAY_EACH_ITEM(struct known_pod, known, m->pods, m->n_pods)
-    pod_allocation_free(known->pod);
-    free(m->pods);
+    allocation_set_fini(&m->promised);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
@@ -56,14 +52,10 @@ static int64_t promised_slot_mib(const struct usage_meter *m,
                                  const struct podresources_entry *e)
 {
     int64_t mib = 0;
-    for (size_t i = 0; i < m->n_pods; i++) {
-        const struct pod_allocation *pod = m->pods[i].pod;
-        bool is_of =
-            !pod->terminal && span_eq(pod->ns, e->ns) && span_eq(pod->name, e->pod);
-        for (size_t k = 0; k < pod->n_containers && is_of; k++)
-            if (span_eq(pod->containers[k].name, e->container))
-                mib = pod_allocation_slot_mib(&pod->containers[k], mib);
-    }
+    ALLOCATION_EACH(al, &m->promised)
+    if (span_eq(al->ns, e->ns) && span_eq(al->name, e->pod) &&
+        span_eq(al->container, e->container))
+        mib = al->slot_mib ?: mib;
     return mib;
 }
 
@@ -137,101 +129,58 @@ size_t usage_meter_promises(const struct usage_meter *m,
     return n;
 }
 
+static const struct allocation_card *part_of(const struct allocation *al,
+                                             const struct gpu_card *card)
+{
+    cleanup_free char *index = xasprintf("index-%d", card->index);
+    return allocation_card(al, span_of(card->uuid))
+               ?: allocation_card(al, span_of(index));
+}
+
 /* MiB of the pod's sidecars on the card. Those that start after the init container
  * count, too: the order of the allocations is lost when the plugin recovers them. */
 static int64_t mib_beside(const struct allocation_set *set, const struct allocation *init,
-                          struct span uuid, int64_t unit_mib)
+                          const struct gpu_card *card, int64_t unit_mib)
 {
     int64_t mib = 0;
     ALLOCATION_EACH(al, set)
     {
-        const struct allocation_card *card = allocation_card(al, uuid);
-        if (card && al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid))
-            mib += allocation_mib(al, card, unit_mib);
+        const struct allocation_card *part =
+            al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid)
+                ? part_of(al, card)
+                : NULL;
+        mib += part ? allocation_mib(al, part, unit_mib) : 0;
     }
     return mib;
 }
 
-/* The same for the plain init containers. */
-static size_t init_promises(const struct podresources *devices, int64_t unit_mib,
+/* The same for the plain init containers. The strings are copied. */
+static size_t init_promises(const struct allocation_set *set, int64_t unit_mib,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_init_promise **inits)
 {
-    const struct allocation_set *set = &devices->allocations;
     size_t n = 0;
     struct usage_init_promise *list =
         arena_alloc(a, (set->n * sample->n_cards + 1) * sizeof *list);
     ALLOCATION_EACH(al, set)
-    for (size_t c = 0; c < sample->n_cards; c++) {
-        const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
-        const struct allocation_card *part = allocation_card(al, card.uuid);
-        if (al->role != CONTAINER_INIT || !part)
+    ARRAY_EACH_ITEM(const struct gpu_card, card, sample->cards, sample->n_cards)
+    {
+        const struct allocation_card *part =
+            al->role == CONTAINER_INIT ? part_of(al, card) : NULL;
+        if (!part)
             continue;
-        int64_t total_mib = total_mib_of(&sample->cards[c]);
+        int64_t total_mib = total_mib_of(card);
         list[n++] = (struct usage_init_promise){
-            .pod_uid = al->uid,
-            .ns = al->ns,
-            .pod = al->name,
-            .container = al->container,
-            .uuid = card.uuid,
+            .pod_uid = arena_copy(a, al->uid),
+            .ns = arena_copy(a, al->ns),
+            .pod = arena_copy(a, al->name),
+            .container = arena_copy(a, al->container),
+            .uuid = span_of(card->uuid),
             .mib = al->resource == IDS_COUNT
                        ? total_mib
                        : within(allocation_mib(al, part, unit_mib), total_mib),
-            .beside_mib = within(mib_beside(set, al, card.uuid, unit_mib), total_mib)};
+            .beside_mib = within(mib_beside(set, al, card, unit_mib), total_mib)};
     }
-    *inits = list;
-    return n;
-}
-
-/* MiB of the container on the card; of a whole card any; -1: none. */
-static int64_t share_mib(const struct pod_allocation_container *c,
-                         const struct gpu_card *card, int64_t unit_mib)
-{
-    ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
-    if (share->uuid.n ? span_eq(share->uuid, span_of(card->uuid))
-                      : share->card == card->index)
-        return pod_allocation_mib(c, share, unit_mib);
-    return -1;
-}
-
-/* The same from what annotations promise the pods. Of a sidecar with whole cards nothing counts
- * beside, as above. The strings are copied. */
-static size_t pod_init_promises(const struct usage_meter *m,
-                                const struct gpu_sample *sample, struct arena *a,
-                                const struct usage_init_promise **inits)
-{
-    const int64_t unit_mib = m->settings.unit_mib;
-    size_t n = 0, max = 0;
-    for (size_t i = 0; i < m->n_pods; i++)
-        max += m->pods[i].pod->n_containers * sample->n_cards;
-    struct usage_init_promise *list = arena_alloc(a, (max + 1) * sizeof *list);
-    for (size_t i = 0; i < m->n_pods; i++)
-        for (size_t k = 0; k < sample->n_cards; k++) {
-            const struct pod_allocation *pod = m->pods[i].pod;
-            const struct gpu_card *card = &sample->cards[k];
-            const int64_t total_mib = total_mib_of(card);
-            int64_t beside = 0;
-            ARRAY_EACH_ITEM(const struct pod_allocation_container, c, pod->containers,
-                            pod->n_containers)
-            if (c->role == CONTAINER_SIDECAR && c->resource != IDS_COUNT &&
-                share_mib(c, card, unit_mib) > 0)
-                beside += share_mib(c, card, unit_mib);
-            ARRAY_EACH_ITEM(const struct pod_allocation_container, c, pod->containers,
-                            pod->n_containers)
-            {
-                const int64_t mib = share_mib(c, card, unit_mib);
-                if (c->role != CONTAINER_INIT || mib < 0)
-                    continue;
-                list[n++] = (struct usage_init_promise){
-                    .pod_uid = arena_copy(a, pod->uid),
-                    .ns = arena_copy(a, pod->ns),
-                    .pod = arena_copy(a, pod->name),
-                    .container = arena_copy(a, c->name),
-                    .uuid = span_of(card->uuid),
-                    .mib = c->resource == IDS_COUNT ? total_mib : within(mib, total_mib),
-                    .beside_mib = within(beside, total_mib)};
-            }
-        }
     *inits = list;
     return n;
 }
@@ -248,27 +197,40 @@ void usage_meter_pods(struct usage_meter *m, struct podresources *devices)
     podresources_unref(former);
 }
 
+/* Only the amounts are known. A card without a UUID has its name in an allocation. */
+static void add_promised(struct allocation_set *set, const struct pod_allocation *pod,
+                         const struct pod_allocation_container *c)
+{
+    struct allocation *al =
+        allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
+    al->slot_mib = pod_allocation_slot_mib(c, 0);
+    ARRAY_EACH_ITEM(const struct promise_share, share, c->shares, c->n_shares)
+    {
+        cleanup_free char *index = xasprintf("index-%d", share->card);
+        if (allocation_add(al, share->uuid.n ? share->uuid : span_of(index), share->card,
+                           -1) &&
+            c->resource != IDS_COUNT)
+            al->cards[al->n_cards - 1].n_units = (size_t)share->units;
+    }
+    allocation_set_put(set, al);
+}
+
 void usage_meter_pod(void *meter, const struct alloc_input *in)
 {
     struct usage_meter *m = meter;
     pthread_mutex_lock(&m->lock);
-    size_t n = 0;
-    MEM_GROW(m->pods, m->cap_pods, m->n_pods + 1);
-    for (size_t i = 0; i < m->n_pods; i++) {
-        struct known_pod *k = &m->pods[i];
-        bool is_former = (in->type == ALLOC_IN_POD || in->type == ALLOC_IN_POD_DELETED) &&
-                         span_eq(k->pod->uid, in->uid);
-        if (is_former || (in->type == ALLOC_IN_LIST_ENDED && !k->listed)) {
-            pod_allocation_free(k->pod);
-            continue;
-        }
-        k->listed &= in->type != ALLOC_IN_LIST_STARTED;
-        m->pods[n++] = *k;
+    for (size_t i = m->promised.n; i-- > 0;) {
+        struct allocation *al = m->promised.items[i];
+        if (span_eq(al->uid, in->uid) ||
+            (in->type == ALLOC_IN_LIST_ENDED && al->pod_deleted))
+            allocation_set_drop(&m->promised, al);
+        else
+            al->pod_deleted |= in->type == ALLOC_IN_LIST_STARTED;
     }
-    if (in->type == ALLOC_IN_POD)
-        m->pods[n++] = (struct known_pod){in->pod, true};
-    m->n_pods = n;
+    for (size_t i = 0; in->pod && !in->pod->terminal && i < in->pod->n_containers; i++)
+        add_promised(&m->promised, in->pod, &in->pod->containers[i]);
     pthread_mutex_unlock(&m->lock);
+    pod_allocation_free(in->pod);
 }
 
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
@@ -323,9 +285,9 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
         devices && now_ms - devices->asked_ms <= m->settings.pods_limit_ms;
     if (sample && in.promises_known) {
         in.n_promises = usage_meter_promises(m, devices, sample, &a, &in.promises);
-        in.n_inits = devices->allocates ? init_promises(devices, m->settings.unit_mib,
-                                                        sample, &a, &in.inits)
-                                        : pod_init_promises(m, sample, &a, &in.inits);
+        in.n_inits =
+            init_promises(devices->allocates ? &devices->allocations : &m->promised,
+                          m->settings.unit_mib, sample, &a, &in.inits);
         in.inits_known = devices->allocates;
     }
     pthread_mutex_unlock(&m->lock);

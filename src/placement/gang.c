@@ -82,21 +82,14 @@ static bool group_shapes(struct search *s, struct gang_plan_member *members, siz
     return n <= GANG_PLAN_MEMBERS;
 }
 
-/* What one member takes of a node. */
-static struct resources one_of(const struct resources *requests)
-{
-    return (struct resources){requests->cpu_milli, requests->memory, 1};
-}
-
 /* Has the node the CPU, memory and slot for one more member? */
 static bool has_space(const struct search *s, const struct ledger_node *node,
                       const struct seen_node *seen, const struct resources *requests)
 {
-    struct resources wanted = one_of(requests);
     struct resources sum =
         ledger_requests_seen(node, s->plan->pod.priority, s->plan->pod.uid);
     resources_add(&sum, &seen->taken);
-    return ledger_requests_fit(node, &sum, &wanted);
+    return ledger_requests_fit(node, &sum, requests);
 }
 
 /* Does a member fit on the node beside no other member? */
@@ -154,8 +147,7 @@ static void place_member(const struct search *s, size_t at, struct gang_plan_mem
     } else if (select_cards(&view, r, SELECT_ALL_CARDS, &m->cards) == FIT_YES) {
         select_take(&view, r, m->cards);
     }
-    const struct resources one = one_of(&m->requests);
-    resources_add(&seen->taken, &one);
+    resources_add(&seen->taken, &m->requests);
     m->node = node;
     m->placed = true;
 }
@@ -230,7 +222,6 @@ static bool place_together(const struct search *s, struct gang_plan_member *memb
                            size_t n)
 {
     const struct gang_plan *plan = s->plan;
-    const struct resources one = one_of(&members[0].requests);
     const struct ledger_node *best = NULL;
     struct request all = *members[0].request;
     struct seen_node others = {0};
@@ -242,7 +233,7 @@ static bool place_together(const struct search *s, struct gang_plan_member *memb
         return false;
     all.cards = (uint32_t)n;
     for (size_t i = 1; i < n; i++)
-        resources_add(&others.taken, &one);
+        resources_add(&others.taken, &members[i].requests);
     for (size_t i = 0; i < plan->n_nodes && (!best || best != plan->beside); i++) {
         const struct ledger_node *node = plan->nodes[i];
         uint64_t cards;
@@ -326,7 +317,7 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
     v->members[v->n_members++] =
         (struct gang_plan_member){.request = asker->pod.request,
-                                  .requests = one_of(&asker->requests),
+                                  .requests = asker->requests,
                                   .uid = asker->pod.uid,
                                   .created_s = UINT32_MAX}; /* no watch has shown it */
     for (; m; m = m->next) {
@@ -398,16 +389,22 @@ static void add_all_nodes(const struct ledger *l, struct gang_plan *plan, struct
     plan->n_nodes += plan->n_others;
 }
 
+/* The index of the pod asked about. */
+static size_t asker_of(const struct gang_verdict *v)
+{
+    size_t at = 0;
+    while (v->members[at].pod)
+        at++;
+    return at;
+}
+
 /* Places the members that have no place yet. */
 static void find_places(const struct gang_plan *plan, struct arena *a,
                         struct gang_verdict *v)
 {
     v->found =
         (uint32_t)gang_plan_place(plan, v->members, v->n_members, a, &v->too_large);
-    size_t at = 0;
-    while (v->members[at].pod)
-        at++;
-    v->fits = !v->too_large && v->members[at].placed &&
+    v->fits = !v->too_large && v->members[asker_of(v)].placed &&
               v->placed + v->found + v->elsewhere >= v->needed;
 }
 
@@ -433,9 +430,7 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
         v->missing = v->members[i - 1].request;
         v->lacks_space = v->members[i - 1].lacks_space;
     }
-    size_t at = 0;
-    while (v->members[at].pod)
-        at++;
+    const size_t at = asker_of(v);
     const struct gang_plan_member asked = v->members[at];
     memmove(v->members + 1, v->members, at * sizeof asked);
     v->members[0] = asked;

@@ -108,19 +108,13 @@ static void add_need(struct buf *out, const struct request *r)
         if (r->mib_per_card)
             add_number(out, " of at least ", r->mib_per_card, " MiB");
     }
-    if (r->models.n) {
-        buf_adds(out, ", model ");
-        buf_add_span(out, r->models);
-    }
+    request_write_card(out, r);
     if (r->min_link) {
         char word[8];
         buf_adds(out, ", each two connected by ");
         buf_adds(out, link_word(r->min_link, word));
         buf_adds(out, " or better");
     }
-    if (r->clock_mhz)
-        add_number(out, r->clock_exact ? ", memory clock " : ", memory clock at least ",
-                   r->clock_mhz, " MHz");
 }
 
 void reason_prepare(struct prepared_reason *r, const struct request *request)
@@ -479,61 +473,60 @@ size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
     return n;
 }
 
-/* In the order of the enum. */
-const char *reason_word(enum obstacle_kind kind)
-{
-    static const char *const words[] = {
-        "",
-        "node-affinity",
-        "taints",
-        "cordoned",
-        "node",
-        "dialect",
-        "mode",
-        "isolation",
-        "models-unknown",
-        "links-unknown",
-        "compute-not-offered",
-        "slots-not-offered",
-        "nominated",
-        "links",
-        "cards",
-        "not-offered",
-        "cpu",
-        "node-memory",
-        "pod-slots",
-        "model",
-        "size",
-        "unhealthy",
-        "excluded",
-        "other-plugin",
-        "duplicate-uuid",
-        "whole-card",
-        "memory",
-        "slots",
-        "compute",
-        "promised",
-    };
-    _Static_assert(ARRAY_LEN(words) == OBSTACLES, "obstacle_kind");
-    return words[kind];
-}
+/* -- The words -- */
+
+const struct obstacle_words obstacle_words[] = {
+    [OBSTACLE_NONE] = {"", 0, "fits", NULL},
+    [OBSTACLE_SELECTOR] =
+        {"node-affinity", 0,
+         "the pod's nodeSelector or required node affinity excludes the node", NULL},
+    [OBSTACLE_TAINTS] = {"taints", 0, "the pod does not tolerate the node's taints",
+                         NULL},
+    [OBSTACLE_CORDON] =
+        {"cordoned", 0,
+         "cordoned: kube-scheduler offers it only to pods that tolerate the taint", NULL},
+    [OBSTACLE_NODE] = {"node", REASON_NODE, NULL, " once this is resolved: "},
+    [OBSTACLE_DIALECT] = {"dialect", REASON_MODE, NULL, NULL},
+    [OBSTACLE_MODE] = {"mode", REASON_MODE, NULL, " without the label gpushare/mode"},
+    [OBSTACLE_ISOLATION] = {"isolation", REASON_ISOLATION, NULL, NULL},
+    [OBSTACLE_NO_SCV] =
+        {"models-unknown", REASON_MODEL,
+         "; card models and clocks are unknown: the node has no Scv object", NULL},
+    [OBSTACLE_NO_LINKS] = {"links-unknown", REASON_LINKS,
+                           "; what connects the node's cards is unknown", NULL},
+    [OBSTACLE_NO_COMPUTE] = {"compute-not-offered", REASON_COMPUTE,
+                             "; the node's device plugin does not offer " KEY_GPU_CORE,
+                             NULL},
+    [OBSTACLE_NO_SLOTS] = {"slots-not-offered", REASON_SIZE,
+                           "; the node's device plugin does not offer " KEY_GPU_SHARE,
+                           " once its device plugin offers " KEY_GPU_SHARE},
+    [OBSTACLE_NOMINATED] = {"nominated", REASON_NOMINATED,
+                            "; free, but reserved for pods nominated to this node", NULL},
+    [OBSTACLE_LINKS] = {"links", REASON_LINKS, NULL, NULL},
+    [OBSTACLE_CARDS] = {"cards", REASON_MEMORY, NULL, NULL},
+    [OBSTACLE_OFFER] = {"not-offered", 0, NULL, NULL},
+    [OBSTACLE_CPU] = {"cpu", 0, NULL, NULL},
+    [OBSTACLE_NODE_MEMORY] = {"node-memory", 0, NULL, NULL},
+    [OBSTACLE_PODS] = {"pod-slots", 0, NULL, NULL},
+    [OBSTACLE_MODEL] = {"model", 0, "model or clock does not match",
+                        "with any model or clock, "},
+    [OBSTACLE_SIZE] = {"size", 0, "too small", NULL},
+    [OBSTACLE_UNHEALTHY] = {"unhealthy", 0, "unhealthy", " becomes healthy"},
+    [OBSTACLE_EXCLUDED] = {"excluded", 0, "excluded by the ConfigMap",
+                           " is removed from the ConfigMap"},
+    [OBSTACLE_HELD] = {"other-plugin", 0, "allocated through nvidia.com/gpu",
+                       " is released by the pod that has nvidia.com/gpu"},
+    [OBSTACLE_DUPLICATE] = {"duplicate-uuid", 0, "has the same UUID as another card",
+                            " gets a UUID of its own in the Scv"},
+    [OBSTACLE_WHOLE] = {"whole-card", 0, "promised as a whole card", NULL},
+    [OBSTACLE_MEMORY] = {"memory", 0, "lacks ", NULL},
+    [OBSTACLE_SLOTS] = {"slots", 0, "has too few free slots", NULL},
+    [OBSTACLE_COMPUTE] = {"compute", 0, "lacks ", NULL},
+    [OBSTACLE_SHARED] = {"promised", 0, "not entirely free", NULL},
+};
+_Static_assert(ARRAY_LEN(obstacle_words) == OBSTACLES, "obstacle_kind");
 
 /* -- Its sentence -- */
-
-static const char *const obstacle_texts[] = {
-    [OBSTACLE_SELECTOR] =
-        "the pod's nodeSelector or required node affinity excludes the node",
-    [OBSTACLE_TAINTS] = "the pod does not tolerate the node's taints",
-    [OBSTACLE_CORDON] = "cordoned: kube-scheduler offers it only to pods that tolerate "
-                        "the taint",
-    /* After what the request needs. */
-    [OBSTACLE_NO_SCV] =
-        "; card models and clocks are unknown: the node has no Scv object",
-    [OBSTACLE_NO_LINKS] = "; what connects the node's cards is unknown",
-    [OBSTACLE_NO_COMPUTE] = "; the node's device plugin does not offer " KEY_GPU_CORE,
-    [OBSTACLE_NO_SLOTS] = "; the node's device plugin does not offer " KEY_GPU_SHARE,
-    [OBSTACLE_NOMINATED] = "; free, but reserved for pods nominated to this node",
-};
 
 void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
                          const struct ledger_node *node, enum fit alone)
@@ -578,7 +571,7 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     else if (first == OBSTACLE_ISOLATION)
         add_isolation(out, node, r);
     else if (first < OBSTACLE_LINKS)
-        buf_adds(out, obstacle_texts[first]);
+        buf_adds(out, obstacle_words[first].text);
     else if (alone != FIT_NEVER)
         add_later(out, node, r, first == OBSTACLE_LINKS);
     else if (first == OBSTACLE_LINKS)
@@ -601,7 +594,7 @@ void reason_write(struct buf *out, const struct ledger_node *node,
     for (const struct obstacle *o = list; o < list + n && !o->card; o++) {
         buf_adds(out, o > list ? "; " : "");
         if (o->kind <= OBSTACLE_CORDON)
-            buf_adds(out, obstacle_texts[o->kind]);
+            buf_adds(out, obstacle_words[o->kind].text);
         else if (o->kind <= OBSTACLE_CARDS)
             reason_add(out, node, r, select_fit(node, r));
         else if (o->kind == OBSTACLE_OFFER)
@@ -647,17 +640,10 @@ const char *reason_class_name(enum reason_class reason)
 enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
                                   enum fit alone)
 {
-    static const enum reason_class classes[] = {
-        [OBSTACLE_DIALECT] = REASON_MODE,        [OBSTACLE_NODE] = REASON_NODE,
-        [OBSTACLE_MODE] = REASON_MODE,           [OBSTACLE_ISOLATION] = REASON_ISOLATION,
-        [OBSTACLE_NO_SCV] = REASON_MODEL,        [OBSTACLE_NO_LINKS] = REASON_LINKS,
-        [OBSTACLE_NO_COMPUTE] = REASON_COMPUTE,  [OBSTACLE_NO_SLOTS] = REASON_SIZE,
-        [OBSTACLE_NOMINATED] = REASON_NOMINATED, [OBSTACLE_LINKS] = REASON_LINKS,
-    };
     r = request_on(r, node ? node->dialect : SCV_DIALECT_NONE);
     enum obstacle_kind first = node ? obstacle_of(node, r, alone) : OBSTACLE_NODE;
     if (first < OBSTACLE_CARDS)
-        return classes[first];
+        return obstacle_words[first].class;
     if (alone == FIT_NEVER)
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
     if (node->best_index < 0)

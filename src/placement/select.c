@@ -8,7 +8,14 @@
 #include "domain/quantity.h"
 #include "placement/card_set.h"
 
-/* The selection of cards: views of a node, the cards that fit, and the choice among them. */
+/*
+ * The selection of cards: the conditions on a card and on the node, the cards that fit, and the choice
+ * among them. Filter asks select_fit_beside, bind select_bind.
+ *
+ * For few pods alone, and skipped otherwise: later_or_never tells LATER from NEVER once the pod does not
+ * fit, choose_linked and cut_size choose several cards, less_claimed leaves cards to nvidia.com/gpu, and
+ * what is below select_bind is of reservations that end and of nominated pods.
+ */
 
 /* -- the conditions that a request sets on a card -- */
 
@@ -330,6 +337,188 @@ void select_take(struct select_view *view, const struct request *r, uint64_t cho
     }
 }
 
+/* The cards that are reserved for the pod on the node; 0 unless they are as many as it
+ * requests: cards may have left the node since. */
+static uint64_t reserved_cards(const struct ledger_node *node,
+                               const struct select_pod *pod)
+{
+    const struct ledger_reservation *own = ledger_reservation_on(node, pod->uid);
+    uint64_t cards = 0;
+    for (uint32_t i = 0; own && i < own->n_shares; i++)
+        if (own->shares[i].on >= 0)
+            cards |= UINT64_C(1) << own->shares[i].on;
+    const struct request *r = request_on(pod->request, node->dialect);
+    return (uint32_t)__builtin_popcountll(cards) == r->cards ? cards : 0;
+}
+
+void select_view_cards(struct select_view *view, const struct ledger_node *node,
+                       struct card *cards, uint64_t claimed)
+{
+    view->node = node;
+    view->cards = cards;
+    view->rows = NULL;
+    view->claimed = claimed;
+}
+
+void select_view(struct select_view *view, const struct ledger_node *node,
+                 const struct select_pod *pod, enum select_nominated nominated)
+{
+    select_view_cards(view, node, node->cards, node->claimed);
+    if (nominated == SELECT_AS_IS || (!node->has_reserved && !node->has_nominated)) {
+        view->rows = node->rows.valid ? &node->rows : NULL;
+        return;
+    }
+    ledger_cards_seen(node, pod->priority, pod->uid, view->own);
+    view->cards = view->own;
+    if (!node->has_nominated)
+        return;
+    struct select_view later;
+    select_view_cards(&later, node, later.own, node->claimed);
+    memcpy(later.own, view->own, node->n_cards * sizeof *later.own);
+    later.claimed = ledger_cards_left(node, later.own);
+    select_take_nominated(view, &later, pod);
+}
+
+int64_t select_least_mib(const struct request *r)
+{
+    bool one =
+        r->kind == REQUEST_MEMORY && r->cards == 1 && !r->isolation && select_by_rows(r);
+    return one ? least_of(r) : INT64_MAX;
+}
+
+/* Memory on any one card, or any whole cards: decided by the node's sums. */
+static enum fit fit_by_sums(const struct ledger_node *node, const struct request *r)
+{
+    enum fit fit = node_fits(node, r);
+    if (fit != FIT_YES)
+        return fit;
+    if (r->kind == REQUEST_MEMORY && node->best_free_mib >= least_of(r))
+        return FIT_YES;
+    if (r->kind == REQUEST_MEMORY)
+        return node->n_cards && (node->best_total_mib >= r->mib_per_card ||
+                                 node->largest_mib >= r->mib_per_card)
+                   ? FIT_LATER
+                   : FIT_NEVER;
+    if (node->free_cards >= r->cards)
+        return FIT_YES;
+    return later_or_never(node, node->cards, r, SELECT_ALL_CARDS);
+}
+
+enum fit select_fit(const struct ledger_node *node, const struct request *r)
+{
+    r = request_on(r, node->dialect);
+    if (select_by_rows(r) && !r->min_link &&
+        (r->kind == REQUEST_CARDS ? !node->claimed : r->cards == 1))
+        return fit_by_sums(node, r);
+    if (request_needs_nothing(r))
+        return select_dialect_allows(node, r) ? FIT_YES : FIT_LATER;
+    struct select_view view;
+    select_view(&view, node, NULL, SELECT_AS_IS);
+    return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
+}
+
+enum fit select_fit_beside(const struct ledger_node *node, const struct select_pod *pod,
+                           enum fit *alone)
+{
+    *alone = select_fit(node, pod->request);
+    /* Nominated pods only take, and reservations that do not count only give back. */
+    if ((!(*alone == FIT_YES && node->has_nominated) &&
+         !(*alone == FIT_LATER && node->has_reserved)) ||
+        request_needs_nothing(request_on(pod->request, node->dialect)))
+        return *alone;
+    struct select_view view;
+    select_view(&view, node, pod, SELECT_ALL);
+    return select_cards(&view, pod->request, SELECT_ALL_CARDS, NULL);
+}
+
+/* Are cards of the node reserved for a pod of lower priority, or is one nominated to it? */
+static bool has_weaker(const struct ledger_node *node, const struct select_pod *pod)
+{
+    const struct ledger_reservation *r = node->reserved;
+    const struct ledger_nomination *m = node->nominated;
+    while (r && (r->priority >= pod->priority || span_eq(r->uid, pod->uid)))
+        r = r->next_here;
+    while (m && (m->pod->priority >= pod->priority || span_eq(m->pod->uid, pod->uid)))
+        m = m->next;
+    return r || m;
+}
+
+/* Does the pod fit beside all reservations and nominated pods of others? */
+static bool fits_last(const struct ledger_node *node, const struct select_pod *pod,
+                      uint64_t *chosen)
+{
+    struct select_pod last = *pod;
+    struct select_view view;
+    last.priority = INT64_MIN;
+    select_view(&view, node, &last, SELECT_ALL);
+    return select_cards(&view, pod->request, SELECT_ALL_CARDS, chosen) == FIT_YES;
+}
+
+bool select_takes(const struct ledger_node *node, const struct select_pod *pod)
+{
+    return (node->has_reserved || node->has_nominated) && has_weaker(node, pod) &&
+           !fits_last(node, pod, NULL);
+}
+
+bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
+                 uint64_t *chosen)
+{
+    const struct request *r = request_on(pod->request, node->dialect);
+    struct select_view view;
+    *chosen = 0;
+    if (r->kind == REQUEST_DEVICES)
+        return select_fit_pod(node, pod) == FIT_YES;
+    if (r->kind == REQUEST_NONE)
+        return false;
+    struct request blind = *r;
+    blind.ignores_links = true;
+    r = MUTANT(set_ignored_by_bind) ? &blind : r;
+    select_view(&view, node, pod, SELECT_ALL);
+    if (MUTANT(kept_cards_given_away)) {
+        ledger_cards_seen(node, pod->priority, pod->uid, view.own);
+        view.cards = view.own;
+    }
+    return select_cards(&view, r, reserved_cards(node, pod), chosen) == FIT_YES ||
+           (has_weaker(node, pod) && fits_last(node, pod, chosen)) ||
+           select_cards(&view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
+}
+
+/* The cards are not given twice. Nominations and links between cards need the whole choice. */
+static bool reservation_holds(const struct ledger *l, const struct ledger_node *node,
+                              const struct ledger_reservation *own)
+{
+    const struct ledger_pod *of = ledger_pod_find(l, own->uid);
+    const struct select_pod pod = {own->request, own->priority, own->uid,
+                                   of && of->member ? of->member->gang : NULL};
+    uint64_t chosen;
+    if ((node->cordoned && !own->cordoned) || node_fits(node, own->request) != FIT_YES)
+        return false;
+    for (uint32_t i = 0; i < own->n_shares; i++) {
+        const struct card *card = ledger_share_card(node, &own->shares[i]);
+        if (!card || card->state != CARD_AVAILABLE ||
+            !select_card_could_fit(card, own->request))
+            return false;
+    }
+    if (!node->has_nominated && !own->request->min_link)
+        return true;
+    return select_bind(node, &pod, &chosen) && chosen == reserved_cards(node, &pod);
+}
+
+struct ledger_reservation *select_reservation_lost(const struct ledger *l,
+                                                   const struct ledger_node *node)
+{
+    struct ledger_reservation *r = ledger_reservation_lost(node, INT64_MAX);
+    if (MUTANT(stale_reservation_counts))
+        return NULL;
+    if (r)
+        return r;
+    for (r = node->reserved; r && reservation_holds(l, node, r);)
+        r = r->next_here;
+    return r;
+}
+
+/* -- beside pods that are nominated to the node -- */
+
 /* A nominated pod that precedes the pending one, and the cards that it takes. */
 struct nominee {
     const struct ledger_pod *pod;
@@ -360,20 +549,6 @@ static bool precedes(const struct ledger_node *node, const struct ledger_pod *ot
     return other->priority > pod->priority || !own || ledger_pod_kept(other) ||
            compare_nominated(&(struct nominee){.pod = other},
                              &(struct nominee){.pod = own->pod}) < 0;
-}
-
-/* The cards that are reserved for the pod on the node; 0 unless they are as many as it
- * requests: cards may have left the node since. */
-static uint64_t reserved_cards(const struct ledger_node *node,
-                               const struct select_pod *pod)
-{
-    const struct ledger_reservation *own = ledger_reservation_on(node, pod->uid);
-    uint64_t cards = 0;
-    for (uint32_t i = 0; own && i < own->n_shares; i++)
-        if (own->shares[i].on >= 0)
-            cards |= UINT64_C(1) << own->shares[i].on;
-    const struct request *r = request_on(pod->request, node->dialect);
-    return (uint32_t)__builtin_popcountll(cards) == r->cards ? cards : 0;
 }
 
 static void take_nominee(struct select_view *view, const struct nominee *nominee)
@@ -465,167 +640,4 @@ void select_take_nominated(struct select_view *view, const struct select_view *l
             card->slots_left = left->slots_left;
     }
     view->claimed += then.claimed - later->claimed;
-}
-
-void select_view_cards(struct select_view *view, const struct ledger_node *node,
-                       struct card *cards, uint64_t claimed)
-{
-    view->node = node;
-    view->cards = cards;
-    view->rows = NULL;
-    view->claimed = claimed;
-}
-
-void select_view(struct select_view *view, const struct ledger_node *node,
-                 const struct select_pod *pod, enum select_nominated nominated)
-{
-    select_view_cards(view, node, node->cards, node->claimed);
-    if (nominated == SELECT_AS_IS || (!node->has_reserved && !node->has_nominated)) {
-        view->rows = node->rows.valid ? &node->rows : NULL;
-        return;
-    }
-    ledger_cards_seen(node, pod->priority, pod->uid, view->own);
-    view->cards = view->own;
-    if (!node->has_nominated)
-        return;
-    struct select_view later;
-    select_view_cards(&later, node, later.own, node->claimed);
-    memcpy(later.own, view->own, node->n_cards * sizeof *later.own);
-    later.claimed = ledger_cards_left(node, later.own);
-    select_take_nominated(view, &later, pod);
-}
-
-int64_t select_least_mib(const struct request *r)
-{
-    bool one =
-        r->kind == REQUEST_MEMORY && r->cards == 1 && !r->isolation && select_by_rows(r);
-    return one ? least_of(r) : INT64_MAX;
-}
-
-/* Memory on any one card, or any whole cards: decided by the node's sums. */
-static enum fit fit_by_sums(const struct ledger_node *node, const struct request *r)
-{
-    enum fit fit = node_fits(node, r);
-    if (fit != FIT_YES)
-        return fit;
-    if (r->kind == REQUEST_MEMORY && node->best_free_mib >= least_of(r))
-        return FIT_YES;
-    if (r->kind == REQUEST_MEMORY)
-        return node->n_cards && (node->best_total_mib >= r->mib_per_card ||
-                                 node->largest_mib >= r->mib_per_card)
-                   ? FIT_LATER
-                   : FIT_NEVER;
-    if (node->free_cards >= r->cards)
-        return FIT_YES;
-    return later_or_never(node, node->cards, r, SELECT_ALL_CARDS);
-}
-
-enum fit select_fit(const struct ledger_node *node, const struct request *r)
-{
-    r = request_on(r, node->dialect);
-    if (select_by_rows(r) && !r->min_link &&
-        (r->kind == REQUEST_CARDS ? !node->claimed : r->cards == 1))
-        return fit_by_sums(node, r);
-    if (request_needs_nothing(r))
-        return select_dialect_allows(node, r) ? FIT_YES : FIT_LATER;
-    struct select_view view;
-    select_view(&view, node, NULL, SELECT_AS_IS);
-    return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
-}
-
-enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod *pod)
-{
-    enum fit fit = select_fit(node, pod->request);
-    /* Nominated pods only take, and reservations that do not count only give back. */
-    if ((!(fit == FIT_YES && node->has_nominated) &&
-         !(fit == FIT_LATER && node->has_reserved)) ||
-        request_needs_nothing(request_on(pod->request, node->dialect)))
-        return fit;
-    struct select_view view;
-    select_view(&view, node, pod, SELECT_ALL);
-    return select_cards(&view, pod->request, SELECT_ALL_CARDS, NULL);
-}
-
-/* Are cards of the node reserved for a pod of lower priority, or is one nominated to it? */
-static bool has_weaker(const struct ledger_node *node, const struct select_pod *pod)
-{
-    const struct ledger_reservation *r = node->reserved;
-    const struct ledger_nomination *m = node->nominated;
-    while (r && (r->priority >= pod->priority || span_eq(r->uid, pod->uid)))
-        r = r->next_here;
-    while (m && (m->pod->priority >= pod->priority || span_eq(m->pod->uid, pod->uid)))
-        m = m->next;
-    return r || m;
-}
-
-/* Does the pod fit beside all reservations and nominated pods of others? */
-static bool fits_last(const struct ledger_node *node, const struct select_pod *pod,
-                      uint64_t *chosen)
-{
-    struct select_pod last = *pod;
-    struct select_view view;
-    last.priority = INT64_MIN;
-    select_view(&view, node, &last, SELECT_ALL);
-    return select_cards(&view, pod->request, SELECT_ALL_CARDS, chosen) == FIT_YES;
-}
-
-bool select_takes(const struct ledger_node *node, const struct select_pod *pod)
-{
-    return (node->has_reserved || node->has_nominated) && has_weaker(node, pod) &&
-           !fits_last(node, pod, NULL);
-}
-
-bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
-                 uint64_t *chosen)
-{
-    const struct request *r = request_on(pod->request, node->dialect);
-    struct select_view view;
-    *chosen = 0;
-    if (r->kind != REQUEST_MEMORY && r->kind != REQUEST_CARDS)
-        return false;
-    struct request blind = *r;
-    blind.ignores_links = true;
-    r = MUTANT(set_ignored_by_bind) ? &blind : r;
-    select_view(&view, node, pod, SELECT_ALL);
-    if (MUTANT(kept_cards_given_away)) {
-        ledger_cards_seen(node, pod->priority, pod->uid, view.own);
-        view.cards = view.own;
-    }
-    return select_cards(&view, r, reserved_cards(node, pod), chosen) == FIT_YES ||
-           (has_weaker(node, pod) && fits_last(node, pod, chosen)) ||
-           select_cards(&view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
-}
-
-/* The cards are not given twice. Nominations and links between cards need the whole choice. */
-static bool reservation_holds(const struct ledger *l, const struct ledger_node *node,
-                              const struct ledger_reservation *own)
-{
-    const struct ledger_pod *of = ledger_pod_find(l, own->uid);
-    const struct select_pod pod = {own->request, own->priority, own->uid,
-                                   of && of->member ? of->member->gang : NULL};
-    uint64_t chosen;
-    if ((node->cordoned && !own->cordoned) || node_fits(node, own->request) != FIT_YES)
-        return false;
-    for (uint32_t i = 0; i < own->n_shares; i++) {
-        const struct card *card = ledger_share_card(node, &own->shares[i]);
-        if (!card || card->state != CARD_AVAILABLE ||
-            !select_card_could_fit(card, own->request))
-            return false;
-    }
-    if (!node->has_nominated && !own->request->min_link)
-        return true;
-    return select_bind(node, &pod, &chosen) && chosen == reserved_cards(node, &pod);
-}
-
-struct ledger_reservation *select_reservation_lost(const struct ledger *l,
-                                                   const struct ledger_node *node)
-{
-    struct ledger_reservation *r = ledger_reservation_lost(node, INT64_MAX);
-    if (MUTANT(stale_reservation_counts))
-        return NULL;
-    if (r)
-        return r;
-    for (r = node->reserved; r && reservation_holds(l, node, r);)
-        r = r->next_here;
-    return r;
 }

@@ -58,8 +58,8 @@ static int change_certificate(const struct facts *f, struct change *out, struct 
 static int set_entry(const struct change_input *in, struct edit *e, const char *at,
                      struct err *err)
 {
-    const json_t *old = edit_value(e->json, at);
-    bool tls = edit_value(old, "tlsConfig"), ours = facts_has_our_certificate(old);
+    const json_t *old = jpath(e->json, at);
+    bool tls = jpath(old, "tlsConfig"), ours = facts_has_our_certificate(old);
     cleanup_free char *path = xasprintf("%s.tlsConfig", at);
     cleanup_free char *url = facts_planned_url(in->facts, in->address, in->insecure);
     cleanup_free char *server = facts_server_name(in->facts);
@@ -87,7 +87,7 @@ static int set_entry(const struct change_input *in, struct edit *e, const char *
 static int make_policy(const struct change_input *in, struct edit *e, struct err *err)
 {
     const char *kubeconfig = facts_option(in->facts, "kubeconfig");
-    const char *image = edit_string(in->facts->container, "image");
+    const char *image = jpath_string(in->facts->container, "image");
     if (facts_minor(in->facts) < 25)
         return err_set(err, ERR_INVALID,
                        "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
@@ -106,7 +106,7 @@ static int change_entry(const struct change_input *in, const char *policy, struc
 {
     static const char key[] = "\nextenders:";
     const struct facts_file *file = &in->facts->config;
-    const json_t *list = edit_value(file->json, "extenders"), *entry;
+    const json_t *list = jpath(file->json, "extenders"), *entry;
     size_t i;
     if (edit_open(file->path, buf_span(&file->bytes), e, err))
         return -1;
@@ -121,7 +121,7 @@ static int change_entry(const struct change_input *in, const char *policy, struc
                                  "%s: the extender has a certFile of its own: set its "
                                  "urlPrefix by hand",
                                  file->path);
-        if (!in->facts->entry && *edit_string(entry, "bindVerb"))
+        if (!in->facts->entry && *jpath_string(entry, "bindVerb"))
             return err_set(err, ERR_INVALID,
                            "%s: another extender has a bindVerb, and kube-scheduler "
                            "allows only one. Remove one of them",
@@ -164,11 +164,10 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct e
         {"extraArgs:\n  config: ", "extraArgs:\n- name: config\n  value: "},
         {"config: ", "- name: config\n  value: "}};
     const char *name = f->kubeadm.path;
-    const json_t *old = edit_value(f->kubeadm.json, at[1]),
-                 *args = edit_value(old, "extraArgs"),
-                 *volumes = edit_value(old, "extraVolumes"), *item;
-    const char *version = edit_string(f->kubeadm.json, "apiVersion");
-    const char *now = edit_string(args, "config");
+    const json_t *old = jpath(f->kubeadm.json, at[1]), *args = jpath(old, "extraArgs"),
+                 *volumes = jpath(old, "extraVolumes"), *item;
+    const char *version = jpath_string(f->kubeadm.json, "apiVersion");
+    const char *now = jpath_string(args, "config");
     bool list = !strcmp(version, "kubeadm.k8s.io/v1beta4"), found;
     int depth = !json_object_size(old) ? 0 : args ? 2 : 1;
     size_t k;
@@ -176,8 +175,8 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct e
         return err_set(err, f->kubeadm.why.code, "%s", f->kubeadm.why.msg);
     json_array_foreach(args, k, item)
     {
-        if (!strcmp(edit_string(item, "name"), "config"))
-            now = edit_string(item, "value");
+        if (!strcmp(jpath_string(item, "name"), "config"))
+            now = jpath_string(item, "value");
     }
     if (!list && strcmp(version, "kubeadm.k8s.io/v1beta3"))
         return err_set(err, ERR_INVALID, "%s: unknown apiVersion \"%s\"", name, version);
@@ -203,7 +202,7 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct e
                       i ? "tls" : "config", host, path, i ? "Directory" : "File");
         found = false;
         json_array_foreach(volumes, k, item) found |=
-            facts_below(path, edit_string(item, "mountPath")) != NULL;
+            facts_below(path, jpath_string(item, "mountPath")) != NULL;
         if (!found && edit_add_item(e, at[1], "extraVolumes", volume, err))
             return -1;
     }
@@ -237,7 +236,7 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
         edit_open(path, buf_span(&f->manifest.bytes), &manifest, err))
         return -1;
     /* A new `command` would replace the image's entrypoint. */
-    bool args = edit_value(f->container, "args") || !edit_value(f->container, "command");
+    bool args = jpath(f->container, "args") || !jpath(f->container, "command");
     if (!option && edit_add_item(&manifest, CONTAINER, args ? "args" : "command",
                                  "- --config=" FACTS_CONFIG "\n", err))
         return -1;
@@ -281,7 +280,7 @@ int change_renew(const struct change_input *in, struct change *out, struct err *
  * New. */
 static json_t *items_at(const json_t *j, const char *path)
 {
-    json_t *at = (json_t *)(uintptr_t)edit_value(j, path), *items = json_array(), *value;
+    json_t *at = (json_t *)(uintptr_t)jpath(j, path), *items = json_array(), *value;
     const char *key;
     json_array_extend(items, at);
     json_object_foreach(at, key, value)
@@ -324,8 +323,8 @@ int change_revert(struct span old, struct span with, struct edit *e, struct err 
             json_auto_t *now = items_at(e->json, lists[i]);
             size_t at = find_item(now, item);
             cleanup_free char *path =
-                json_is_object(edit_value(e->json, lists[i]))
-                    ? xasprintf("%s.%s", lists[i], edit_string(item, "name"))
+                json_is_object(jpath(e->json, lists[i]))
+                    ? xasprintf("%s.%s", lists[i], jpath_string(item, "name"))
                     : xasprintf("%s.%zu", lists[i], at);
             added++;
             if (at == json_array_size(now)) {

@@ -195,20 +195,20 @@ static void check_entry(const struct facts *f, struct checks *out)
          "each call carries whole Node objects, and all nodes look idle to prioritize"}};
     static const char *const names[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
                                         "aliyun.com/gpu-share"};
-    const json_t *all = edit_value(f->entry, "managedResources");
+    const json_t *all = jpath(f->entry, "managedResources");
     const char *path = f->config.path;
     int64_t ms = 0;
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        const json_t *v = edit_value(f->entry, members[i].name);
+        const json_t *v = jpath(f->entry, members[i].name);
         const char *value = json_is_true(v)    ? "true"
                             : json_is_false(v) ? "false"
-                                               : edit_string(v, "");
+                                               : jpath_string(v, "");
         cleanup_free char *fix = xasprintf("%s: %s", members[i].name, members[i].want);
         if (strcmp(value, members[i].want) && (v || strcmp(members[i].want, "false")))
             add(out, PROBLEM, members[i].id, members[i].why, fix, "%s: %s is \"%s\"",
                 path, members[i].name, value);
     }
-    const char *timeout = edit_string(f->entry, "httpTimeout");
+    const char *timeout = jpath_string(f->entry, "httpTimeout");
     if (!*timeout || (opt_parse_duration(span_of(timeout), &ms, NULL) == 0 &&
                       ms < TIMEOUT_MIN_S * 1000))
         add(out, PROBLEM, "timeout-short",
@@ -220,7 +220,7 @@ static void check_entry(const struct facts *f, struct checks *out)
     for (size_t i = 0; json_array_size(all) && i < ARRAY_LEN(names); i++) {
         bool found = false;
         for (size_t k = 0; k < json_array_size(all); k++)
-            found |= !strcmp(edit_string(json_array_get(all, k), "name"), names[i]);
+            found |= !strcmp(jpath_string(json_array_get(all, k), "name"), names[i]);
         cleanup_free char *fix =
             xasprintf("- name: %s\n  ignoredByScheduler: false", names[i]);
         if (!found)
@@ -229,7 +229,7 @@ static void check_entry(const struct facts *f, struct checks *out)
                 "this resource",
                 fix, "%s: managedResources does not list %s", path, names[i]);
     }
-    if (!*edit_string(f->config.json, "clientConnection.kubeconfig"))
+    if (!*jpath_string(f->config.json, "clientConnection.kubeconfig"))
         add(out, PROBLEM, "no-kubeconfig",
             "with --config, kube-scheduler ignores --kubeconfig and does not find the "
             "API server",
@@ -358,7 +358,7 @@ int checks_run(const struct facts *f, bool with_cluster, struct buf *out)
             "%s", why->msg);
     if (check_scheduler(f, &c)) {
         check_entry(f, &c);
-        if (!strncmp(edit_string(f->entry, "urlPrefix"), "https:", 6))
+        if (!strncmp(jpath_string(f->entry, "urlPrefix"), "https:", 6))
             check_certificate(f, &c);
         check_reach(f, &c);
     }

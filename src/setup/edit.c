@@ -38,26 +38,6 @@ json_t *edit_parse(const char *name, struct span text, struct err *err)
     return edit_open(name, text, &e, err) ? NULL : steal(&e.json);
 }
 
-const json_t *edit_value(const json_t *j, const char *path)
-{
-    struct span rest = span_of(path);
-    while (j && rest.n) {
-        struct span part = span_cut(&rest, '.');
-        int64_t i;
-        if (json_is_array(j))
-            j = span_i64(part, &i) && i >= 0 ? json_array_get(j, (size_t)i) : NULL;
-        else
-            j = json_object_getn(j, part.p, part.n);
-    }
-    return j;
-}
-
-const char *edit_string(const json_t *j, const char *path)
-{
-    const char *s = json_string_value(edit_value(j, path));
-    return s ? s : "";
-}
-
 static const struct yaml_node *node_at(const struct edit *e, const char *path)
 {
     const struct yaml_node *node = yaml_document(e->yaml, 0);
@@ -78,7 +58,7 @@ static const struct yaml_node *node_at(const struct edit *e, const char *path)
 /* The value at a path, to be changed: jansson's getters return what may be modified. */
 static json_t *value_at(const struct edit *e, const char *path)
 {
-    return (json_t *)(uintptr_t)edit_value(e->json, path);
+    return (json_t *)(uintptr_t)jpath(e->json, path);
 }
 
 /* The offset of a line, counted from 1; the length of the text if there is no such line. */

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "kube/jpath.h"
 
 /*
  * Minimal changes to YAML files that users wrote: lines are inserted or removed, or one
@@ -13,14 +14,8 @@
  * edit may follow. An edit therefore may fail (a list in brackets, a value of several lines,
  * CRLF), but never does anything else.
  *
- * A path is "spec.containers.0.command": keys, and indexes of lists; "" is the whole
- * document. All errors are ERR_INVALID.
+ * Paths are those of kube/jpath.h. All errors are ERR_INVALID.
  */
-
-/* The value at a path, and a string. NULL: not found. A NULL object has no members.
- * Borrowed. */
-const json_t *edit_value(const json_t *j, const char *path);
-const char *edit_string(const json_t *j, const char *path); /* "": not a string */
 
 struct yaml;
 

@@ -75,10 +75,10 @@ static const char *namespace_of(const struct facts *f)
 /* The i-th word of command and args; NULL after the last. */
 static const char *word_at(const json_t *container, size_t i)
 {
-    const json_t *command = edit_value(container, "command");
+    const json_t *command = jpath(container, "command");
     size_t n = json_array_size(command);
     const json_t *word = i < n ? json_array_get(command, i)
-                               : json_array_get(edit_value(container, "args"), i - n);
+                               : json_array_get(jpath(container, "args"), i - n);
     return !word ? NULL : json_is_string(word) ? json_string_value(word) : "";
 }
 
@@ -100,7 +100,7 @@ const char *facts_option(const struct facts *f, const char *name)
 int facts_minor(const struct facts *f)
 {
     /* "registry:5000/kube-scheduler:v1.31.0" */
-    const char *tag = strstr(edit_string(f->container, "image"), ":v1.");
+    const char *tag = strstr(jpath_string(f->container, "image"), ":v1.");
     return tag ? atoi(tag + 4) : 0;
 }
 
@@ -144,14 +144,13 @@ const char *facts_below(const char *path, const char *mount)
 char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
                          bool *mounted)
 {
-    const json_t *mounts = edit_value(f->container, "volumeMounts"),
-                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL,
-                 *item;
+    const json_t *mounts = jpath(f->container, "volumeMounts"),
+                 *volumes = jpath(f->manifest.json, "spec.volumes"), *best = NULL, *item;
     const char *rest = NULL, *from = NULL;
     size_t i;
     json_array_foreach(mounts, i, item)
     {
-        const char *r = facts_below(path, edit_string(item, "mountPath"));
+        const char *r = facts_below(path, jpath_string(item, "mountPath"));
         if (r && (!rest || strlen(r) <= strlen(rest))) {
             rest = r;
             best = item;
@@ -160,8 +159,8 @@ char *facts_path_on_node(const struct facts *f, const char *root, const char *pa
     json_array_foreach(volumes, i, item)
     {
         if (best && !from &&
-            !strcmp(edit_string(item, "name"), edit_string(best, "name")))
-            from = json_string_value(edit_value(item, "hostPath.path"));
+            !strcmp(jpath_string(item, "name"), jpath_string(best, "name")))
+            from = json_string_value(jpath(item, "hostPath.path"));
     }
     *mounted = from != NULL;
     return xasprintf("%s%s%s", root, from ? from : path, from ? rest : "");
@@ -206,8 +205,8 @@ static void read_manifest(const char *folder, const char *name, struct facts *f)
         (strstr(name, "scheduler") ||
          (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
     bool found = file.why.code == ERR_NONE &&
-                 !strcmp(edit_string(file.json, "metadata.name"), ours) &&
-                 edit_value(file.json, "spec.containers.0");
+                 !strcmp(jpath_string(file.json, "metadata.name"), ours) &&
+                 jpath(file.json, "spec.containers.0");
     if (f->manifest.why.code == ERR_NONE && unreadable) {
         f->manifest.why = file.why;
     } else if (found && f->manifest.path) {
@@ -224,10 +223,10 @@ static void read_manifest(const char *folder, const char *name, struct facts *f)
 
 /* The static pod. The kubelet runs every file of the folder, whatever its suffix: a malformed
  * or second one may be the one that runs. */
-static void read_manifests(const char *root, struct facts *f)
+static void read_manifests(struct facts *f)
 {
     struct dirent **names;
-    cleanup_free char *folder = xasprintf("%s" MANIFESTS, root);
+    cleanup_free char *folder = xasprintf("%s" MANIFESTS, f->root);
     int n = scandir(folder, &names, NULL, alphasort);
     if (n < 0) {
         err_set(&f->manifest.why,
@@ -241,7 +240,7 @@ static void read_manifests(const char *root, struct facts *f)
         free(names[i]);
     }
     free(names);
-    f->container = edit_value(f->manifest.json, "spec.containers.0");
+    f->container = jpath(f->manifest.json, "spec.containers.0");
     if (!f->container && f->manifest.why.code == ERR_NONE)
         err_set(&f->manifest.why, ERR_NOT_FOUND, "%s has no static pod kube-scheduler",
                 folder);
@@ -251,13 +250,14 @@ const json_t *facts_find_entry(const json_t *config)
 {
     const json_t *entry, *resource, *second = NULL;
     size_t i, k;
-    json_array_foreach(edit_value(config, "extenders"), i, entry)
+    json_array_foreach(jpath(config, "extenders"), i, entry)
     {
-        if (strstr(edit_string(entry, "urlPrefix"), FACTS_VERBS))
+        if (strstr(jpath_string(entry, "urlPrefix"), FACTS_VERBS))
             return entry;
-        json_array_foreach(edit_value(entry, "managedResources"), k, resource)
+        json_array_foreach(jpath(entry, "managedResources"), k, resource)
         {
-            if (!second && !strncmp(edit_string(resource, "name"), "aliyun.com/gpu-", 15))
+            if (!second &&
+                !strncmp(jpath_string(resource, "name"), "aliyun.com/gpu-", 15))
                 second = entry;
         }
     }
@@ -318,11 +318,12 @@ static void read_process(const char *proc, const char *pid, struct facts *f)
     }
 }
 
-void facts_read_node(const char *root, struct facts *f)
+void facts_read_node(struct facts *f)
 {
+    const char *root = f->root;
     cleanup_free char *proc = xasprintf("%s/proc", root);
     f->now_s = clock_wall_ns() / 1000000000;
-    read_manifests(root, f);
+    read_manifests(f);
     if (!f->container)
         return;
     const char *inside = facts_option(f, "config");
@@ -330,17 +331,17 @@ void facts_read_node(const char *root, struct facts *f)
         f, root, inside && *inside ? inside : FACTS_CONFIG, &f->config.mounted);
     read_yaml(&f->config);
     if (f->config.json &&
-        strcmp(edit_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
+        strcmp(jpath_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
         err_set(&f->config.why, ERR_INVALID, "%s is not a KubeSchedulerConfiguration",
                 f->config.path);
     if (inside)
         f->entry = facts_find_entry(f->config.json);
     for (int i = 0; i < SECRET_KEYS; i++) {
         struct facts_file *named = &f->named[i], *ours = &f->tls[i];
-        const char *path = edit_string(f->entry, facts_tls_names[i].member);
+        const char *path = jpath_string(f->entry, facts_tls_names[i].member);
         ours->path = facts_path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
         read_file(ours);
-        const char *data = edit_string(f->entry, facts_tls_names[i].data);
+        const char *data = jpath_string(f->entry, facts_tls_names[i].data);
         if (*data) {
             named->path = xstrdup(facts_tls_names[i].data);
             if (!base64_decode(span_of(data), &named->bytes))
@@ -382,22 +383,21 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     return rc;
 }
 
-/* The body as JSON; NULL: it is none. New. */
-static json_t *json_of(const struct httpc_reply *reply)
-{
-    return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
-}
-
-/* A call of the API server, with the kubeconfig of the node's administrator by default. */
-static int call_api(const char *root, const char *kubeconfig, struct kube_request request,
+/* A call of the API server: GET, or PATCH with a merge patch. */
+static int call_api(const struct facts *f, const char *path, struct span patch,
                     struct httpc_reply *reply, struct err *err)
 {
-    cleanup_free char *admin = xasprintf("%s" ADMIN, root);
-    if (!kubeconfig && access(admin, R_OK) == 0)
-        kubeconfig = admin;
-    struct kube_client *client = kube_connect(kubeconfig, NULL, err);
-    request.gzip = true;
-    request.timeout_ms = API_MS;
+    cleanup_free char *admin = xasprintf("%s" ADMIN, f->root);
+    const bool by_admin = !f->kubeconfig && access(admin, R_OK) == 0;
+    struct kube_client *client =
+        kube_connect(by_admin ? admin : f->kubeconfig, NULL, err);
+    const struct kube_request request = {
+        .method = patch.n ? "PATCH" : "GET",
+        .path = path,
+        .content_type = patch.n ? "application/merge-patch+json" : NULL,
+        .body = patch,
+        .gzip = true,
+        .timeout_ms = API_MS};
     int rc = client ? kube_ask(client, &request, reply, err) : -1;
     if (!client) /* also without a kubeconfig, which says nothing about the object */
         err->code = ERR_UNAVAILABLE;
@@ -405,7 +405,7 @@ static int call_api(const char *root, const char *kubeconfig, struct kube_reques
     return rc;
 }
 
-void facts_read_extender(const char *root, const char *kubeconfig, struct facts *f)
+void facts_read_extender(struct facts *f)
 {
     const char *ns = namespace_of(f);
     cleanup_free char *path =
@@ -413,16 +413,13 @@ void facts_read_extender(const char *root, const char *kubeconfig, struct facts 
                       *service = xasprintf("/api/v1/namespaces/%s/services/" SERVICE, ns);
     cleanup_reply struct httpc_reply reply = {0};
     struct err why;
-    if (call_api(root, kubeconfig, (struct kube_request){.method = "GET", .path = path},
-                 &reply, &f->secret_why) ||
+    if (call_api(f, path, SPAN(""), &reply, &f->secret_why) ||
         facts_decode_secret(buf_span(&reply.body), f, &f->secret_why))
         err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, ns);
     buf_wipe(&reply.body);
-    if (call_api(root, kubeconfig,
-                 (struct kube_request){.method = "GET", .path = service}, &reply,
-                 &why) == 0) {
-        json_auto_t *j = json_of(&reply);
-        f->node_port = json_integer_value(edit_value(j, "spec.ports.0.nodePort"));
+    if (call_api(f, service, SPAN(""), &reply, &why) == 0) {
+        json_auto_t *j = jpath_read(buf_span(&reply.body), NULL);
+        f->node_port = jpath_number(j, "spec.ports.0.nodePort");
     }
 }
 
@@ -430,36 +427,28 @@ void facts_read_extender(const char *root, const char *kubeconfig, struct facts 
 static const char kubeadm_path[] =
     "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
 
-void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f)
+void facts_read_kubeadm(struct facts *f)
 {
     struct facts_file *file = &f->kubeadm;
     cleanup_reply struct httpc_reply reply = {0};
     file->path = xstrdup(KUBEADM);
-    if (call_api(root, kubeconfig,
-                 (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
-                 &file->why) == 0) {
-        json_auto_t *map = json_of(&reply);
-        buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
-        f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
+    if (call_api(f, kubeadm_path, SPAN(""), &reply, &file->why) == 0) {
+        json_auto_t *map = jpath_read(buf_span(&reply.body), NULL);
+        buf_adds(&file->bytes, jpath_string(map, "data.ClusterConfiguration"));
+        f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
         file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
     }
 }
 
-int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
-                        struct span text, struct err *err)
+int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err)
 {
     cleanup_reply struct httpc_reply reply = {0};
     json_auto_t *j =
         json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
                   "data", "ClusterConfiguration", text.p, text.n);
     cleanup_free char *body = json_dumps(j, JSON_COMPACT);
-    if (!body)
-        return err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
-    const struct kube_request request = {.method = "PATCH",
-                                         .path = kubeadm_path,
-                                         .content_type = "application/merge-patch+json",
-                                         .body = span_of(body)};
-    return call_api(root, kubeconfig, request, &reply, err);
+    return body ? call_api(f, kubeadm_path, span_of(body), &reply, err)
+                : err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
 }
 
 /* -- the extender and kube-scheduler -- */
@@ -497,7 +486,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
                               "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
                               "\"spec\":{\"containers\":[]}},\"Nodes\":null,"
                               "\"NodeNames\":[]}";
-    const char *verb = edit_string(f->entry, "filterVerb");
+    const char *verb = jpath_string(f->entry, "filterVerb");
     const struct httpc_config named = {.ca_pem = buf_span(&f->named[SECRET_CA].bytes),
                                        .cert_pem = buf_span(&f->named[SECRET_CERT].bytes),
                                        .key_pem = buf_span(&f->named[SECRET_KEY].bytes),
@@ -513,18 +502,19 @@ static void call_extender(struct facts *f, const struct httpc_config *tls,
     cleanup_reply struct httpc_reply reply = {0}, version = {0};
     struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
     int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
-    json_auto_t *j = rc ? NULL : json_of(&reply), *v = NULL;
+    json_auto_t *j = rc ? NULL : jpath_read(buf_span(&reply.body), NULL), *v = NULL;
     if (rc) {
         f->answer = FACTS_REACH_NO_ANSWER;
     } else if (reply.status == 200 && json_object_get(j, "NodeNames") &&
                json_object_get(j, "FailedNodes")) {
         /* Only this project's extender returns its version as JSON. */
         if (send_request(http, "/version", SPAN(""), &version, NULL) == 0)
-            v = json_of(&version);
-        f->answer = *edit_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
+            v = jpath_read(buf_span(&version.body), NULL);
+        f->answer =
+            *jpath_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
     } else {
-        const char *error = edit_string(j, "Error");
-        error = *error ? error : edit_string(j, "error");
+        const char *error = jpath_string(j, "Error");
+        error = *error ? error : jpath_string(j, "error");
         f->answer = reply.status == 503 ? FACTS_REACH_NOT_READY : FACTS_REACH_REJECTED;
         err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
@@ -546,12 +536,12 @@ void facts_reach(struct facts *f, bool planned, const char *address, bool insecu
     bool own =
         !planned || !f->secret.data[SECRET_CERT].n || facts_has_own_certificate(f->entry);
     f->url = planned ? facts_planned_url(f, address, insecure)
-                     : xstrdup(edit_string(f->entry, "urlPrefix"));
+                     : xstrdup(jpath_string(f->entry, "urlPrefix"));
     if (planned || f->entry)
         call_extender(f, own && !insecure ? NULL : &tls,
                       planned && f->namespace && facts_has_our_certificate(f->entry)
                           ? server
-                          : edit_string(f->entry, "tlsConfig.serverName"));
+                          : jpath_string(f->entry, "tlsConfig.serverName"));
 }
 
 /* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */
@@ -583,7 +573,7 @@ char *facts_server_name(const struct facts *f)
 bool facts_has_our_certificate(const json_t *entry)
 {
     for (int i = 0; i < SECRET_KEYS; i++)
-        if (strcmp(edit_string(entry, facts_tls_names[i].member),
+        if (strcmp(jpath_string(entry, facts_tls_names[i].member),
                    facts_tls_names[i].path))
             return false;
     return true;
@@ -592,14 +582,14 @@ bool facts_has_our_certificate(const json_t *entry)
 bool facts_has_own_certificate(const json_t *entry)
 {
     return !facts_has_our_certificate(entry) &&
-           !strncmp(edit_string(entry, "urlPrefix"), "https://", 8) &&
-           (*edit_string(entry, "tlsConfig.certFile") ||
-            *edit_string(entry, "tlsConfig.certData"));
+           !strncmp(jpath_string(entry, "urlPrefix"), "https://", 8) &&
+           (*jpath_string(entry, "tlsConfig.certFile") ||
+            *jpath_string(entry, "tlsConfig.certData"));
 }
 
 char *facts_planned_url(const struct facts *f, const char *address, bool insecure)
 {
-    const char *old = strstr(edit_string(f->entry, "urlPrefix"), "://");
+    const char *old = strstr(jpath_string(f->entry, "urlPrefix"), "://");
     const char *scheme = insecure ? "http" : "https";
     if (address)
         return xasprintf("%s://%s" FACTS_VERBS, scheme, address);

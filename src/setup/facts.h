@@ -51,6 +51,9 @@ enum facts_answer {
 };
 
 struct facts {
+    /* Both borrowed. The node's root folder ("" for this machine); the kubeconfig of the API server,
+     * NULL: /etc/kubernetes/admin.conf of the node. */
+    const char *root, *kubeconfig;
     /* Of the extender, its Secret and its Service; borrowed. NULL: kube-system. It is not
      * looked up: any user who may create a Service could name another one. */
     const char *namespace;
@@ -84,17 +87,14 @@ struct facts {
 
 /* Overwrites the key. */
 void facts_fini(struct facts *f);
-/* Reads the files and the processes. `root` is the node's root folder ("" for this
- * machine). */
-void facts_read_node(const char *root, struct facts *f);
-/* Reads the extender's Secret and Service. `kubeconfig` NULL: /etc/kubernetes/admin.conf of the
- * node. */
-void facts_read_extender(const char *root, const char *kubeconfig, struct facts *f);
+/* Reads the files and the processes. */
+void facts_read_node(struct facts *f);
+/* Reads the extender's Secret and Service. */
+void facts_read_extender(struct facts *f);
 /* The same for f->kubeadm. */
-void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f);
+void facts_read_kubeadm(struct facts *f);
 /* Writes the ClusterConfiguration, unless another client has since facts_read_kubeadm. */
-int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
-                        struct span text, struct err *err);
+int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err);
 /* Decodes the API server's JSON into f->secret. -1: a key is missing or is not base64, or
  * the certificate is not one of ca.crt, or does not belong to the key. */
 int facts_decode_secret(struct span json, struct facts *f, struct err *err);
@@ -141,8 +141,8 @@ char *facts_planned_url(const struct facts *f, const char *address, bool insecur
 const struct facts_file *facts_newer_file(const struct facts *f);
 /* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
 const char *facts_below(const char *path, const char *mount);
-/* The path on the node of a path in the container, by its hostPath volumes. Without such a
- * volume, *mounted is false, and the path is the same. New. */
+/* The path on the node of a path in the container, by its hostPath volumes, below `root`. Without
+ * such a volume, *mounted is false, and the path is the same. New. */
 char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
                          bool *mounted);
 /* What to do on a node that is not kubeadm's. */

@@ -14,7 +14,6 @@
 #include "setup/change.h"
 #include "setup/checks.h"
 #include "wire/entry.h"
-#include "wire/yaml.h"
 
 #define COMMANDS "check, plan, renew, running, named, reach, store"
 
@@ -82,20 +81,18 @@ const struct opt_program setup_program = {
 /* The command being run. */
 struct run {
     const struct options *options;
-    const char *root;
     struct facts facts;
     struct buf out;
 };
 
 static void read_facts(struct run *r)
 {
-    const struct options *o = r->options;
-    facts_read_node(r->root, &r->facts);
-    if (o->no_cluster) {
+    facts_read_node(&r->facts);
+    if (r->options->no_cluster) {
         err_set(&r->facts.secret_why, ERR_UNAVAILABLE, "the Secret was not read");
     } else {
-        facts_read_extender(r->root, o->kubeconfig, &r->facts);
-        facts_read_kubeadm(r->root, o->kubeconfig, &r->facts);
+        facts_read_extender(&r->facts);
+        facts_read_kubeadm(&r->facts);
     }
 }
 
@@ -166,7 +163,7 @@ static int store(struct run *r, struct err *err)
         (file && file_read(args[3], FILE_MAX, &now->bytes, err)))
         return -1;
     if (!file)
-        facts_read_kubeadm(r->root, o->kubeconfig, &r->facts);
+        facts_read_kubeadm(&r->facts);
     if (now->why.code != ERR_NONE)
         return err_set(err, now->why.code, "%s", now->why.msg);
     struct span is = buf_span(&now->bytes), new = buf_span(&text);
@@ -180,8 +177,7 @@ static int store(struct run *r, struct err *err)
     if (!file && span_eq(is, buf_span(&e.text)))
         return 0;
     return file ? entry_print(&e.text, err)
-                : facts_write_kubeadm(r->root, o->kubeconfig, &r->facts,
-                                      buf_span(&e.text), err);
+                : facts_write_kubeadm(&r->facts, buf_span(&e.text), err);
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
@@ -191,7 +187,7 @@ static int running(struct run *r, struct err *err)
     const struct facts *f = &r->facts;
     struct err why = {0};
     int status = 1;
-    facts_read_node(r->root, &r->facts);
+    facts_read_node(&r->facts);
     if (!f->container)
         return err_set(err, ERR_NOT_FOUND, "%s", f->manifest.why.msg);
     const struct facts_file *newer = facts_newer_file(f);
@@ -216,7 +212,7 @@ static int running(struct run *r, struct err *err)
 static int named(struct run *r, struct err *err)
 {
     const struct facts *f = &r->facts;
-    facts_read_node(r->root, &r->facts);
+    facts_read_node(&r->facts);
     *err = f->manifest.why;
     if (facts_option(f, "config"))
         buf_printf(&r->out, "%s\n", f->config.path);
@@ -239,8 +235,9 @@ static bool is_address(const char *text)
            span_i64(rest, &port) && port > 0 && port < 65536;
 }
 
-static int command(struct run *r, struct err *err)
+static int command(void *ctx, struct err *err)
 {
+    struct run *r = ctx;
     static const struct {
         const char *name;
         int (*run)(struct run *r, struct err *err);
@@ -257,7 +254,10 @@ static int command(struct run *r, struct err *err)
                        "--address: invalid address \"%s\"; expected HOST:PORT, an IPv6 "
                        "address in brackets",
                        address);
+    log_set_level(LOG_ERROR);
     r->facts.namespace = namespace;
+    r->facts.root = r->options->root ?: "";
+    r->facts.kubeconfig = r->options->kubeconfig;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n && (args->n == 1 || commands[i].run == store) &&
             !strcmp(args->items[0], commands[i].name))
@@ -272,21 +272,8 @@ int setup_main(int argc, char **argv)
 {
     struct options options = {0};
     struct run r = {.options = &options};
-    struct err err = {0};
-    int rc = -1;
-    enum opt_result loaded = opt_load(&setup_program, &options, argc, argv, environ,
-                                      yaml_read_options, stdout, &err);
-    if (loaded == OPT_RUN) {
-        log_set_level(LOG_ERROR);
-        r.root = options.root ? options.root : "";
-        rc = command(&r, &err);
-    } else if (loaded == OPT_DONE) {
-        rc = 0;
-    }
-    if (rc < 0)
-        fprintf(stderr, "%s: %s\n", setup_program.name, err.msg);
+    int rc = entry_command(&setup_program, &options, argc, argv, command, &r);
     facts_fini(&r.facts);
     buf_fini(&r.out);
-    opt_free(&setup_program, &options);
     return rc < 0 ? EXIT_ERROR : rc;
 }

@@ -403,7 +403,7 @@ static void write_obstacles(struct buf *out, const struct obstacle *list, size_t
         jwrite_object(&w, NULL);
         if (o->card)
             jwrite_i64(&w, "card", o->card->index);
-        jwrite_str(&w, "obstacle", span_of(reason_word(o->kind)));
+        jwrite_str(&w, "obstacle", span_of(obstacle_words[o->kind].word));
         jwrite_i64(&w, "needed", o->needed);
         jwrite_i64(&w, "there", o->there);
         jwrite_object_end(&w);

@@ -21,14 +21,20 @@ const struct opt entry_table[] = {
     {0},
 };
 
-static int serve(const struct entry *e, const void *config, const sigset_t *signals,
-                 struct err *err)
+struct running {
+    const struct entry *e;
+    const struct entry_options *config; /* the first member of the program's */
+    sigset_t signals;
+};
+
+static int serve(const struct running *r, struct err *err)
 {
+    const struct entry *e = r->e;
     int number;
-    void *started = e->start(config, err);
+    void *started = e->start(r->config, err);
     if (!started)
         return -1;
-    sigwait(signals, &number);
+    sigwait(&r->signals, &number);
     int rc = e->verdict ? e->verdict(started, err) : 0;
     if (rc)
         log_error("main", "stopping", LOG_ERR(err));
@@ -41,36 +47,38 @@ static int serve(const struct entry *e, const void *config, const sigset_t *sign
     return rc;
 }
 
-static int run(const struct entry *e, const void *config, const sigset_t *signals,
-               struct err *err)
+static int run(void *ctx, struct err *err)
 {
-    const struct entry_options *options = config;
-    log_set_level((enum log_level)options->log_level);
-    int rc = e->once ? e->once(config, err) : 0;
+    const struct running *r = ctx;
+    log_set_level((enum log_level)r->config->log_level);
+    int rc = r->e->once ? r->e->once(r->config, err) : 0;
     if (rc)
         return rc;
     log_start();
-    rc = serve(e, config, signals, err);
+    rc = serve(r, err);
     log_flush();
+    return rc;
+}
+
+int entry_command(const struct opt_program *program, void *config, int argc, char **argv,
+                  int (*run_it)(void *ctx, struct err *err), void *ctx)
+{
+    struct err err = {0};
+    enum opt_result r =
+        opt_load(program, config, argc, argv, environ, yaml_read_options, stdout, &err);
+    int rc = r == OPT_RUN ? run_it(ctx, &err) : r == OPT_DONE ? 0 : -1;
+    if (rc < 0)
+        fprintf(stderr, "%s: %s\n", program->name, err.msg);
+    opt_free(program, config);
     return rc;
 }
 
 int entry_main(const struct entry *e, void *config, int argc, char **argv)
 {
-    struct err err = {0};
-    int rc = -1;
-    sigset_t signals = signals_block();
+    struct running r = {e, config, signals_block()};
     file_raise_limit();
-    enum opt_result r = opt_load(e->program, config, argc, argv, environ,
-                                 yaml_read_options, stdout, &err);
-    if (r == OPT_RUN)
-        rc = run(e, config, &signals, &err);
-    else if (r == OPT_DONE)
-        rc = 0;
-    if (rc < 0)
-        fprintf(stderr, "%s: %s\n", e->program->name, err.msg);
-    opt_free(e->program, config);
-    return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    return entry_command(e->program, config, argc, argv, run, &r) < 0 ? EXIT_FAILURE
+                                                                      : EXIT_SUCCESS;
 }
 
 int entry_print(struct buf *text, struct err *err)

@@ -271,14 +271,15 @@ void httpd_free(struct httpd *d)
 void httpd_metrics(struct httpd *d, struct buf *out)
 {
     pthread_mutex_lock(&d->lock);
-    unsigned connections = d->connections;
+    unsigned connections = d->connections, held = 0;
+    for (size_t i = 0; i < d->n_listeners; i++)
+        held += d->listeners[i]->held;
     pthread_mutex_unlock(&d->lock);
     prom_one(out, "gpushare_http_connections", "Connections on all ports.", connections);
     prom_one(out, "gpushare_http_requests_in_flight", "Requests being read or answered.",
              atomic_load(&d->in_flight));
     prom_one(out, "gpushare_http_requests_held",
-             "Requests that wait for others, without a place among the handlers.",
-             atomic_load(&d->waiting));
+             "Requests that wait for others, without a place among the handlers.", held);
     prom_one(out, "gpushare_http_request_body_bytes",
              "Bytes of request bodies in memory.", (int64_t)atomic_load(&d->body_bytes));
     prom_one(out, "gpushare_http_slow_connections_closed_total",

@@ -99,8 +99,7 @@ int64_t httpd_conn_deadline_ms(uint64_t due)
 bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms)
 {
     uint64_t before = atomic_exchange(&p->due, deadline_of(phase, due_ms));
-    enum httpd_phase was = httpd_conn_deadline_phase(before);
-    if (was != HTTPD_TIMED_OUT && was != HTTPD_EVICTED)
+    if (httpd_conn_deadline_phase(before) != HTTPD_CLOSED)
         return true;
     atomic_store(&p->due, before);
     return false;
@@ -108,8 +107,7 @@ bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_
 
 bool httpd_conn_is_closed(const struct httpd_conn *p)
 {
-    enum httpd_phase phase = httpd_conn_deadline_phase(atomic_load(&p->due));
-    return phase == HTTPD_TIMED_OUT || phase == HTTPD_EVICTED;
+    return httpd_conn_deadline_phase(atomic_load(&p->due)) == HTTPD_CLOSED;
 }
 
 /* The next connection may be accepted, see is_setting_up. */
@@ -129,6 +127,7 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     struct httpd_conn *p = xcalloc(1, sizeof *p);
     p->listener = listener;
     p->mhd = mhd;
+    p->request.conn = p;
     p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     if (listener->conf.tls) { /* before the handshake */
         gnutls_session_t session =
@@ -189,7 +188,7 @@ static void on_closed(struct httpd_conn *p)
         httpd_acceptor_wake(d);
     buf_fini(&p->target);
     buf_fini(&p->body);
-    buf_fini(&p->sent);
+    buf_fini(&p->sent.body);
     tls_client_fini(&p->client);
     pthread_cond_destroy(&p->wakeup);
     pthread_mutex_destroy(&p->wait_lock);
@@ -321,7 +320,7 @@ static void mark_leaving(struct httpd_conn *p)
 static bool evict(struct httpd_conn *p, uint64_t due)
 {
     if (!atomic_compare_exchange_strong(&p->due, &due,
-                                        deadline_of(HTTPD_EVICTED, INT64_MAX)))
+                                        deadline_of(HTTPD_CLOSED, INT64_MAX)))
         return false;
     mark_leaving(p);
     atomic_fetch_add(&p->listener->d->evicted, 1);
@@ -332,7 +331,6 @@ static bool evict(struct httpd_conn *p, uint64_t due)
 
 static bool reject_queued(struct httpd_conn *p)
 {
-    p->rejected = true;
     mark_leaving(p);
     atomic_fetch_add(&p->listener->d->rejected, 1);
     pthread_cond_broadcast(&p->listener->handed);
@@ -589,7 +587,7 @@ static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
         }
     }
     if (!atomic_compare_exchange_strong(&p->due, &due,
-                                        deadline_of(HTTPD_TIMED_OUT, INT64_MAX)))
+                                        deadline_of(HTTPD_CLOSED, INT64_MAX)))
         return;
     atomic_fetch_add(&p->listener->d->timed_out, 1);
     shutdown(p->fd, SHUT_RDWR);

@@ -56,7 +56,6 @@ struct httpd {
     int64_t send_ms; /* without progress of a reply */
     atomic_int state;
     atomic_uint in_flight;
-    atomic_uint waiting;         /* between httpd_hold and httpd_unhold */
     _Atomic uint64_t body_bytes; /* charged by all requests */
     _Atomic uint64_t timed_out, evicted, rejected;
     int wake_fd;
@@ -96,14 +95,13 @@ struct httpd_listener {
 /* What a connection does. Phase and deadline are one atomic word, because the acceptor
  * and the connection's thread may change them at the same time. */
 enum httpd_phase {
-    HTTPD_NEW,       /* accepted; no request line yet */
-    HTTPD_REQUEST,   /* receiving a request */
-    HTTPD_WORK,      /* a handler runs, or a stream waits for data: no deadline */
-    HTTPD_SEND,      /* sending a reply */
-    HTTPD_IDLE,      /* between two requests */
-    HTTPD_CLOSING,   /* was NEW or IDLE when a drain closed its receiving side */
-    HTTPD_TIMED_OUT, /* closed by the acceptor */
-    HTTPD_EVICTED,   /* closed in favor of another */
+    HTTPD_NEW,     /* accepted; no request line yet */
+    HTTPD_REQUEST, /* receiving a request */
+    HTTPD_WORK,    /* a handler runs, or a stream waits for data: no deadline */
+    HTTPD_SEND,    /* sending a reply */
+    HTTPD_IDLE,    /* between two requests */
+    HTTPD_CLOSING, /* was NEW or IDLE when a drain closed its receiving side */
+    HTTPD_CLOSED,  /* by the server: timed out, or in favor of another */
 };
 
 /* A connection and its current request. Owned by the thread that runs it, except for the
@@ -119,12 +117,13 @@ struct httpd_conn {
     /* Since when the connection waits, is idle, or serves requests without a pause between
      * them: a client that pipelines requests does not become younger with each. */
     _Atomic int64_t since_ms;
-    int64_t busy_ms;          /* since_ms before the connection became idle */
-    atomic_bool trusted;      /* see wire/httpd.h */
-    bool queued;              /* waits for a handler; httpd.lock */
-    bool rejected;            /* is to stop waiting; httpd.lock */
-    bool held, waiting;       /* part of listener.held, of httpd.waiting */
-    atomic_bool leaving;      /* part of listener.leaving; written under httpd.lock */
+    int64_t busy_ms;     /* since_ms before the connection became idle */
+    atomic_bool trusted; /* see wire/httpd.h */
+    bool queued;         /* waits for a handler; httpd.lock */
+    bool held;           /* part of listener.held */
+    /* Part of listener.leaving; written under httpd.lock. A request that waits for a handler
+     * is to stop waiting. */
+    atomic_bool leaving;
     uint64_t acked;           /* acceptor: bytes acknowledged at the last deadline */
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */
     atomic_bool hung_up;      /* the client has closed its sending side */
@@ -143,7 +142,7 @@ struct httpd_conn {
     bool chunked;
     bool http_1_0;
     struct buf target; /* raw */
-    const char *method, *path, *query;
+    struct httpd_request request;
     const struct httpd_route *route;
     bool is_probe;
     bool authorized;       /* `authorize` has allowed the request */
@@ -154,9 +153,7 @@ struct httpd_conn {
     uint64_t discarded;
     struct buf body;
 
-    struct buf sent;       /* the reply that libmicrohttpd is sending */
-    struct budget *budget; /* of the reply that is being sent; or NULL */
-    uint64_t budget_bytes;
+    struct httpd_reply sent; /* whose body libmicrohttpd is sending */
 };
 
 /* httpd_connection.c */

@@ -103,13 +103,15 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
         httpd_add_header(reply, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 }
 
-/* libmicrohttpd has sent the reply, or dropped it. */
-static void on_sent(void *cls)
+/* Also when libmicrohttpd has sent the reply, or dropped it. */
+static void reply_drop(void *cls)
 {
-    struct httpd_conn *p = cls;
-    buf_fini(&p->sent);
-    budget_give(p->budget, p->budget_bytes);
-    p->budget = NULL;
+    struct httpd_reply *reply = cls;
+    buf_fini(&reply->body);
+    if (reply->stream)
+        reply->stream->close(reply->stream_ctx);
+    budget_give(reply->budget, reply->charged);
+    *reply = reply_new;
 }
 
 static struct MHD_Response *make_whole(struct httpd_conn *p, struct httpd_reply *reply)
@@ -119,23 +121,13 @@ static struct MHD_Response *make_whole(struct httpd_conn *p, struct httpd_reply 
         return MHD_create_response_from_buffer(reply->fixed.n, (void *)reply->fixed.p,
                                                MHD_RESPMEM_PERSISTENT);
     }
-    p->sent = reply->body;
-    p->budget = reply->budget;
-    p->budget_bytes = reply->charged;
-    reply->body = (struct buf){0};
+    p->sent = *reply;
+    const struct buf *body = &p->sent.body;
     struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
-        p->sent.n, p->sent.p ? p->sent.p : (char *)"", on_sent, p);
+        body->n, body->p ? body->p : (char *)"", reply_drop, &p->sent);
     if (!r)
-        on_sent(p);
+        reply_drop(&p->sent);
     return r;
-}
-
-static void reply_drop(struct httpd_reply *reply)
-{
-    buf_fini(&reply->body);
-    if (reply->stream)
-        reply->stream->close(reply->stream_ctx);
-    budget_give(reply->budget, reply->charged);
 }
 
 /* Queues the reply, or returns MHD_NO to close the connection. Takes the body and the
@@ -166,7 +158,7 @@ static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *repl
     /* libmicrohttpd would send the last chunk also for a HEAD request, and the client
      * would take it for the next reply. Without chunks, the connection is closed instead.
      */
-    if (reply->stream && strcmp(p->method, "HEAD") == 0)
+    if (reply->stream && strcmp(p->request.method, "HEAD") == 0)
         MHD_set_response_options(r, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     enum MHD_Result queued = MHD_queue_response(p->mhd, reply->status, r);
     MHD_destroy_response(r);
@@ -204,10 +196,10 @@ static bool take_handler(struct httpd_conn *p)
         return true;
     pthread_mutex_lock(&d->lock);
     p->queued = true;
-    while (!has_handler(p) && !p->rejected && atomic_load(&d->state) != HTTPD_STOPPING)
+    while (!has_handler(p) && !p->leaving && atomic_load(&d->state) != HTTPD_STOPPING)
         pthread_cond_wait(&listener->handed, &d->lock);
     p->queued = false;
-    bool taken = !p->rejected && has_handler(p);
+    bool taken = !p->leaving && has_handler(p);
     listener->running += taken;
     pthread_mutex_unlock(&d->lock);
     return taken;
@@ -219,19 +211,12 @@ void httpd_hold(const struct httpd_request *req)
     struct httpd_listener *listener = p->listener;
     if (!is_limited(p) || p->held)
         return;
-    p->held = p->waiting = true;
-    atomic_fetch_add(&listener->d->waiting, 1);
+    p->held = true;
     pthread_mutex_lock(&listener->d->lock);
     listener->running--;
     listener->held++;
     pthread_cond_broadcast(&listener->handed);
     pthread_mutex_unlock(&listener->d->lock);
-}
-
-void httpd_unhold(const struct httpd_request *req)
-{
-    atomic_fetch_sub(&req->conn->listener->d->waiting, req->conn->waiting);
-    req->conn->waiting = false;
 }
 
 bool httpd_client_gone(const struct httpd_request *req)
@@ -281,10 +266,10 @@ static void find_route(struct httpd_conn *p)
 {
     bool known = false;
     for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++) {
-        if (!path_matches(r, p->path))
+        if (!path_matches(r, p->request.path))
             continue;
         known = true;
-        if (!method_matches(r, p->method))
+        if (!method_matches(r, p->request.method))
             continue;
         p->route = r;
         const char *const *probe = p->listener->conf.probes;
@@ -305,21 +290,12 @@ static enum MHD_Result reject(struct httpd_conn *p)
     httpd_fail(&reply, p->error_status, "%s", p->why);
     if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
         for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++)
-            if (path_matches(r, p->path))
+            if (path_matches(r, p->request.path))
                 buf_printf(&allow, "%s%s", allow.n ? ", " : "",
                            strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
         httpd_add_header(&reply, MHD_HTTP_HEADER_ALLOW, allow.p);
     }
     return reply_send(p, &reply);
-}
-
-static struct httpd_request request_of(struct httpd_conn *p)
-{
-    return (struct httpd_request){.method = p->method,
-                                  .path = p->path,
-                                  .query = p->query,
-                                  .body = p->body.n ? buf_span(&p->body) : SPAN(""),
-                                  .conn = p};
 }
 
 /* Calls `authorize`, unless it has allowed the request. False: *result is that of its
@@ -329,11 +305,9 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
     const struct httpd_listener_config *conf = &p->listener->conf;
     if (p->authorized || !conf->authorize)
         return true;
-    struct httpd_request req = request_of(p);
     struct httpd_reply reply = reply_new;
-    req.body = SPAN("");
     for (;;) {
-        p->authorized = conf->authorize(conf->authorize_ctx, &req, &reply);
+        p->authorized = conf->authorize(conf->authorize_ctx, &p->request, &reply);
         if (!p->deferred)
             break;
         if (!httpd_deferred_wait(p)) {
@@ -343,7 +317,6 @@ static bool authorize(struct httpd_conn *p, enum MHD_Result *result)
         }
         httpd_deferred_release(p);
         reply_drop(&reply);
-        reply = reply_new;
         if (atomic_load(&p->listener->d->state) == HTTPD_STOPPING ||
             httpd_conn_is_closed(p)) {
             reply.abort = true;
@@ -372,10 +345,10 @@ static enum MHD_Result handle_request(struct httpd_conn *p)
         set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests are being handled");
         return reject(p);
     }
-    struct httpd_request req = request_of(p);
     struct httpd_reply reply = reply_new;
-    p->route->handler(p->listener->conf.ctx, &req, &reply);
-    httpd_unhold(&req);
+    if (p->body.n)
+        p->request.body = buf_span(&p->body);
+    p->route->handler(p->listener->conf.ctx, &p->request, &reply);
     release_handler(p);
     httpd_conn_uncharge(p);
     buf_fini(&p->body);
@@ -407,7 +380,8 @@ void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     buf_clear(&p->target);
     buf_adds(&p->target, uri);
     char *query = (char *)strchr(uri, '?');
-    p->query = query ? strchr(p->target.p, '?') + 1 : "";
+    p->request.query = query ? strchr(p->target.p, '?') + 1 : "";
+    p->request.body = SPAN("");
     if (query)
         query[1] = '\0';
     return p;
@@ -546,8 +520,8 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
     struct httpd_conn *p = *ctx;
     if (!p->seen_head) {
         p->seen_head = true;
-        p->method = method;
-        p->path = url;
+        p->request.method = method;
+        p->request.path = url;
         return on_head(p, version);
     }
     if (*data_n) {

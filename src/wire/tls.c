@@ -37,10 +37,9 @@ struct tls_material {
 };
 
 struct tls {
-    const char *name;           /* strings are in `texts` */
+    const char *name;           /* strings are borrowed */
     const char *file[CONTENTS]; /* NULL: in memory, or there is none */
     struct tls_names groups[TLS_GROUPS];
-    struct arena texts;
     struct err last[PARTS]; /* of the last check; tls_refresh only */
 
     pthread_mutex_t lock; /* protects the fields below; held for a copy or a reading */
@@ -261,28 +260,18 @@ void tls_copy_own_ca(struct tls *t, struct buf *pem)
     pthread_mutex_unlock(&t->lock);
 }
 
-static const char *copy(struct tls *t, const char *s)
-{
-    return s ? arena_copy(&t->texts, span_of(s)).p : NULL;
-}
-
 struct tls *tls_new(const struct tls_config *config, struct err *err)
 {
     struct tls *t = xcalloc(1, sizeof *t);
     struct span now[CONTENTS];
     int rc = 0;
     pthread_mutex_init(&t->lock, NULL);
-    t->name = copy(t, config->name);
-    t->file[CERT] = copy(t, config->cert_file);
-    t->file[KEY] = copy(t, config->key_file);
+    t->name = config->name;
+    t->file[CERT] = config->cert_file;
+    t->file[KEY] = config->key_file;
     for (int i = 0; i < TLS_GROUPS; i++) {
-        const struct tls_names *from = &config->groups[i];
-        const char **names = arena_alloc(&t->texts, (from->n + 1) * sizeof *names);
-        for (size_t k = 0; k < from->n; k++)
-            names[k] = copy(t, from->names[k]);
-        t->file[CA + i] = copy(t, from->ca_file);
-        t->groups[i] =
-            (struct tls_names){t->file[CA + i], names, from->n, from->common_name_only};
+        t->groups[i] = config->groups[i];
+        t->file[CA + i] = t->groups[i].ca_file;
     }
     copy_content(&t->used[CERT], config->cert_pem);
     copy_content(&t->used[KEY], config->key_pem);
@@ -305,7 +294,6 @@ void tls_free(struct tls *t)
     material_unref(t->material);
     for (int i = 0; i < CONTENTS; i++)
         buf_wipe(&t->used[i]);
-    arena_fini(&t->texts);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }

@@ -21,6 +21,12 @@ struct chain {
     unsigned n;
 };
 
+static void must(int rc)
+{
+    if (rc < 0)
+        abort(); /* out of memory, or of random bytes */
+}
+
 static gnutls_datum_t datum(struct span s)
 {
     return (gnutls_datum_t){(unsigned char *)s.p, (unsigned)s.n};
@@ -100,35 +106,23 @@ void x509_sample(struct buf *out, enum x509_metric metric, const char *certifica
                   metric == X509_EXPIRY ? of.expires_s : of.expires_s - of.begins_s);
 }
 
-/* The key's identifier, which depends on its public half only. */
-static bool same_key(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key)
-{
-    unsigned char a[64], b[64];
-    size_t a_n = sizeof a, b_n = sizeof b;
-    return gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA256, a, &a_n) == 0 &&
-           gnutls_x509_privkey_get_key_id(key, GNUTLS_KEYID_USE_SHA256, b, &b_n) == 0 &&
-           a_n == b_n && memcmp(a, b, a_n) == 0;
-}
-
 int x509_read_pair(struct span cert_pem, struct span key_pem, struct x509_info *info,
                    struct err *err)
 {
     cleanup_chain struct chain c;
-    gnutls_x509_privkey_t key;
-    gnutls_datum_t data = datum(key_pem);
+    gnutls_certificate_credentials_t pair;
+    gnutls_datum_t cert = datum(cert_pem), key = datum(key_pem);
     int rc = chain_read(&c, cert_pem);
     if (rc < 0)
         return err_set(err, ERR_INVALID, "certificate: %s", gnutls_strerror(rc));
-    gnutls_x509_privkey_init(&key);
-    rc = key_pem.n ? gnutls_x509_privkey_import2(key, &data, GNUTLS_X509_FMT_PEM, NULL, 0)
-                   : GNUTLS_E_BASE64_DECODING_ERROR;
-    bool same = rc >= 0 && same_key(c.crts[0], key);
-    gnutls_x509_privkey_deinit(key);
-    if (rc < 0)
-        return err_set(err, ERR_INVALID, "private key: %s", gnutls_strerror(rc));
-    if (!same)
+    must(gnutls_certificate_allocate_credentials(&pair));
+    rc = gnutls_certificate_set_x509_key_mem(pair, &cert, &key, GNUTLS_X509_FMT_PEM);
+    gnutls_certificate_free_credentials(pair);
+    if (rc == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
         return err_set(err, ERR_INVALID,
                        "the private key belongs to another certificate");
+    if (rc < 0)
+        return err_set(err, ERR_INVALID, "private key: %s", gnutls_strerror(rc));
     if (info)
         describe(c.crts[0], info);
     return 0;
@@ -197,12 +191,6 @@ static int add_name(gnutls_x509_crt_t crt, const char *name)
              : gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
                                                     (unsigned)strlen(name),
                                                     GNUTLS_FSAN_APPEND);
-}
-
-static void must(int rc)
-{
-    if (rc < 0)
-        abort(); /* out of memory, or of random bytes */
 }
 
 static int set_fields(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,

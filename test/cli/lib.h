@@ -62,8 +62,8 @@ static struct cluster_state *cs;
 static inline void lib_cluster(const struct lists *items)
 {
     const struct cluster_state_config config = {
-        .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
-        .node_grace_ms = 40000,
+        .core = {.ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
+                 .node_grace_ms = 40000},
         .request = lib_request};
     const char *const texts[CORE_KINDS] = {items->nodes, items->pods, items->scvs,
                                            items->leases, items->configmaps};

@@ -89,7 +89,7 @@ static struct span of_pod(const json_t *j, const char *name, const char *key)
     snprintf(path, sizeof path, "d/%s", name);
     const json_t *p = json_object_get(json_object_get(j, "pods"), path);
     ck_assert_msg(p != NULL, "no pod %s", name);
-    return session_text(p, key);
+    return jpath_text(p, key);
 }
 
 /* -- every way -- */

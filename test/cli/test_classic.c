@@ -33,7 +33,8 @@ static void run_case(const char *dir)
 {
     cleanup_buf struct buf nodes = {0}, pods = {0};
     const struct cluster_state_config config = {
-        .ledger = {.unit_mib = 1024}, .only_pods = true, .request = lib_request};
+        .core = {.ledger = {.unit_mib = 1024}, .only_pods = true},
+        .request = lib_request};
     cluster_state_free(cs);
     cs = cluster_state_new(&config);
     load(dir, "nodes.json", &nodes);

@@ -10,13 +10,13 @@
 
 static struct arena arena;
 static struct ledger *ledger;
-static struct defrag_rules *rules;
+static json_t *rules;
 
 static void start(void)
 {
     const struct ledger_settings s = {.unit_mib = 1};
     ledger = ledger_new(&s, 1);
-    rules = defrag_rules_new();
+    rules = json_object();
     struct pod pod = object_pod_mem(&arena, "p", 1);
     struct request r = object_request(&arena, &pod, 1);
     ledger_pod_add(ledger, &pod, &r, NULL);
@@ -24,7 +24,7 @@ static void start(void)
 
 static void stop(void)
 {
-    defrag_rules_free(rules);
+    json_decref(rules);
     ledger_free(ledger);
     arena_fini(&arena);
 }

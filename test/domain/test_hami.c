@@ -163,6 +163,23 @@ TEST(annotations_restrict_the_cards)
     ck_assert(request_accepts_card(request_on(&r, SCV_DIALECT_HAMI), &kind));
 }
 
+/* nvidia.com/gpu alone can mean cards that the kubelet chooses; beside HAMi's other limits it cannot. */
+TEST(links_can_be_demanded_of_cards_in_its_words)
+{
+    static const char link[] = "'" KEY_MIN_LINK "':'NV'";
+    struct request r = asks(link, APPS(C(GPU "'2'," MEM "'1000'")));
+    struct err err = {0};
+    ck_assert_int_eq(r.kind, REQUEST_MEMORY);
+    ck_assert_int_eq(r.min_link, LINK_NV);
+    struct pod pod = pod_of(link, APPS(C(GPU "'2'")));
+    ck_assert_int_eq(request_of(&pod, &rules, &arena, &r, &err), -1);
+    ck_assert_contains(err.msg, "the kubelet chooses the cards");
+    ck_assert(r.kind == REQUEST_NONE && !r.hami);
+    pod.node = SPAN("n"); /* it runs */
+    ck_assert_done(request_of(&pod, &rules, &arena, &r, &err), err);
+    ck_assert(r.kind == REQUEST_DEVICES && !r.min_link && r.hami->min_link);
+}
+
 TEST(the_request_is_written_in_both_languages)
 {
     static const char *const cases[][2] = {

@@ -610,7 +610,8 @@ TEST(pods_of_hami_are_scheduled_where_the_values_say_so)
             "gpu",
             ARGV("--kube-version", "1.37", "--set",
                  lib_fmt("requestsOf=%s,gpuNodes.dialect=%s,scheduler.secondName=%s,"
-                         "extender.allPods=%s",
+                         "extender.allPods=%s,"
+                         "extender.extraArgs={--hami-values=defaultCores=5}",
                          hami ? "hami" : "", named ? "hami" : "",
                          named ? "hami-scheduler" : "", all_pods ? "true" : "false")));
         const char *config = lib_in(object_of(all, "ConfigMap", "gpushare-scheduler"),
@@ -627,6 +628,7 @@ TEST(pods_of_hami_are_scheduled_where_the_values_say_so)
         ck_assert((quota_rule(all) >= 0) == hami);
         args = lib_text(container_of(all, "DaemonSet", PLUGIN), "args");
         ck_assert(!!strstr(args, "--requests-of=hami") == named);
+        ck_assert_contains(args, "--hami-values=defaultCores=5");
         const char *policy =
             lib_text(object_of(all, "MutatingAdmissionPolicy", "gpushare-pods"), "spec");
         ck_assert(!!strstr(policy, "'nvidia.com/gpumem'") == hami);

@@ -216,7 +216,7 @@ TEST(a_stop_waits_until_the_lease_is_released)
 TEST(a_reservation_takes_no_call_of_the_leader)
 {
     struct core_driver_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, &rig};
-    struct core_driver_reserve reserve = {.uid = SPAN("u")};
+    const struct core_input reserve = {.type = CORE_RESERVE, .uid = SPAN("u")};
     size_t at;
     rig = (struct core_driver_rig){0};
     rig.driver = core_driver_new(&(struct core_settings){.ledger = {.unit_mib = 1},
@@ -224,7 +224,7 @@ TEST(a_reservation_takes_no_call_of_the_leader)
                                                          .lease_namespace = "kube-system",
                                                          .lease_name = "l"},
                                  &io);
-    core_driver_reserve(rig.driver, &reserve, &at);
+    core_driver_reserve(rig.driver, &reserve, NULL, &at);
     ck_assert_uint_eq(rig.n_deferred, 0);
     core_driver_input(rig.driver, &(struct core_input){.type = CORE_TICK});
     ck_assert_uint_eq(rig.n_deferred, 1);

@@ -610,13 +610,14 @@ static void fill_reservations(int nodes)
             rig_renew(&rig);
         struct span on = span_of(node);
         outcome = core_driver_reserve(rig.driver,
-                                      &(struct core_driver_reserve){.ns = SPAN("default"),
-                                                                    .name = span_of(uid),
-                                                                    .uid = span_of(uid),
-                                                                    .request = &request,
-                                                                    .nodes = &on,
-                                                                    .n = 1},
-                                      &at);
+                                      &(struct core_input){.type = CORE_RESERVE,
+                                                           .ns = SPAN("default"),
+                                                           .name = span_of(uid),
+                                                           .uid = span_of(uid),
+                                                           .request = &request,
+                                                           .nodes = &on,
+                                                           .n_nodes = 1},
+                                      NULL, &at);
     }
     ck_assert_int_eq(outcome, CORE_RESERVE_FULL);
 }

@@ -10,7 +10,7 @@
  *                    string.
  *     settings.json  optional: {"unit": "MiB", "requireScv": true, "bindAny": true,
  *                    "bindAnswer": 403, "scvClock": "exact", "scvNumber": "share",
- *                    "nodeScore": "fgd"} (binpack without it)
+ *                    "requestsOf": "hami", "nodeScore": "fgd"} (binpack without it)
  *
  * A new case needs no C code.
  */
@@ -157,7 +157,10 @@ static bool run_case(const struct verb *verb, const char *dir)
         .external_tolerance_mib = 1024,
         .require_scv = json_is_true(json_object_get(settings, "requireScv")),
         .clock_exact = !strcmp(text_of(settings, "scvClock", "min"), "exact"),
-        .number_shares = !strcmp(text_of(settings, "scvNumber", "whole"), "share")};
+        .number_shares = !strcmp(text_of(settings, "scvNumber", "whole"), "share"),
+        .dialect = !strcmp(text_of(settings, "requestsOf", "none"), "hami")
+                       ? &dialect_hami
+                       : NULL};
     struct core_driver_rig rig;
     enum score_policy policy;
     struct err err;

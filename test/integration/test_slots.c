@@ -272,6 +272,9 @@ TEST(a_pod_of_hami_from_filter_to_the_container)
             "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"64\"},"
             "\"allocatable\":{\"nvidia.com/gpu\":\"64\"}}}");
     lib_wait(lib_size(agent_scv(&sim), "status.cardList") == 2 && dialect_is("unserved"));
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
+    ck_assert_contains(agent_line(&plugin.health, "/readyz", "nvidia.com/gpu"),
+                       "another plugin of this node serves it");
     suite_extender(ARGV("--requests-of", "hami"));
     lib_wait(lib_size(extender_node(&extender, "n1"), "devs") == 2);
     sim_load(&sim,

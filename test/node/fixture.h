@@ -220,7 +220,7 @@ static inline void set_up(void)
 
 static inline bool is_well(enum publisher_check part)
 {
-    return publisher_check(publisher, fixture_now(), part, NULL) == 0;
+    return publisher_check(publisher, fixture_now(), part, NULL, NULL) == 0;
 }
 
 /* Does the body hold this piece (with ' for ")? */

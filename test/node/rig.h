@@ -20,7 +20,7 @@ static struct {
     int seed, step;                   /* of a random test */
     struct card_seen seen[CARDS_MAX]; /* of the last sample */
     size_t n_seen;
-    bool dialect; /* of pods from now on */
+    const struct dialect *dialect; /* of pods from now on */
 } rig;
 
 static inline const struct alloc_state *state(void)
@@ -65,9 +65,10 @@ static inline void start_alloc(struct alloc_settings s)
     s.node_ms = 60000;
     s.slots = s.slots ?: 32;
     s.dialect = s.dialect ?: "";
+    s.hami = s.hami ?: &dialect_hami;
     alloc_free(rig.a);
     step_outputs_fini(&rig.out);
-    rig.dialect = false;
+    rig.dialect = NULL;
     rig.a = alloc_new(&s);
 }
 

@@ -130,7 +130,6 @@ static const struct transition {
 static void check_step(const struct transition *t, struct card_health *h,
                        struct span line)
 {
-    struct card_health_target target = {h, "GPU-a", 0, true, ""};
     struct span input, rest = line;
     int64_t at_ms;
     ck_assert(span_i64(span_cut(&rest, ' '), &at_ms));
@@ -143,8 +142,7 @@ static void check_step(const struct transition *t, struct card_health *h,
     else
         e.kind = GPU_EVENT_NONE;
     if (e.kind != GPU_EVENT_NONE)
-        ck_assert(card_health_event(&t->settings, &target, 1, at_ms, &e) ==
-                  (e.xid != 31));
+        ck_assert(card_health_event(h, &t->settings, at_ms, &e) == (e.xid != 31));
     else if (span_eq(input, SPAN("good")))
         card_health_sample(h, &t->settings, at_ms, CARD_HEALTH_GOOD, NULL);
     else if (span_eq(input, SPAN("failed")))
@@ -167,56 +165,11 @@ TEST(every_transition_of_one_card)
     }
 }
 
-/* The cards of an event: GPU-0 at index 0, GPU-1 at index 1, a card without UUID at index
- * 2, and GPU-9, which had index 1 and is absent. "+" is healthy after the event. */
-static const struct addressed {
-    const char *name, *uuid;
-    int32_t index;
-    const char *health;
-} events[] = {
-    {"a UUID: that card", "GPU-1", -1, "+-++"},
-    {"a UUID counts before the index", "GPU-0", 1, "-+++"},
-    {"an absent card has its events, too", "GPU-9", -1, "+++-"},
-    {"the UUID of no card: none", "GPU-7", 0, "++++"},
-    {"a card in MIG mode, which is none: its instances", "GPU-m", 0, "++-+"},
-    {"an index: the present card that has it", "", 1, "+-++"},
-    {"an index of a card without UUID", "", 2, "++-+"},
-    {"an index that no present card has: every card", "", 5, "----"},
-    {"neither: every card", "", -1, "----"},
-};
-
-TEST(the_cards_that_an_event_concerns)
-{
-    const struct card_health_settings settings = USUAL;
-    array_items(event, events) {
-        const struct addressed *a = event;
-        struct card_health h[4] = {0};
-        const struct card_health_target cards[4] = {{&h[0], "GPU-0", 0, true, ""},
-                                                    {&h[1], "GPU-1", 1, true, ""},
-                                                    {&h[2], "", 2, true, "GPU-m"},
-                                                    {&h[3], "GPU-9", 1, false, ""}};
-        struct gpu_event e = {.kind = GPU_EVENT_ECC, .index = a->index};
-        char health[5] = "";
-        strcpy(e.uuid, a->uuid);
-        for (size_t k = 0; k < 4; k++)
-            card_health_sample(&h[k], &settings, 0, CARD_HEALTH_GOOD, NULL);
-        bool any = card_health_event(&settings, cards, 4, 1, &e);
-        for (size_t k = 0; k < 4; k++)
-            health[k] = h[k].healthy ? '+' : '-';
-        ck_assert_msg(strcmp(health, a->health) == 0, "%s: %s", a->name, health);
-        ck_assert(any == (strchr(health, '-') != NULL));
-    }
-}
-
 TEST(no_event_is_none)
 {
     struct card_health h = {.healthy = true};
-    const struct card_health_target target = {&h, "", 0, true, ""};
     const struct card_health_settings s = USUAL;
-    ck_assert(!card_health_event(&s, &target, 1, 0,
-                                 &(struct gpu_event){.kind = GPU_EVENT_NONE}));
-    ck_assert(
-        !card_health_event(&s, NULL, 0, 0, &(struct gpu_event){.kind = GPU_EVENT_ECC}));
+    ck_assert(!card_health_event(&h, &s, 0, &(struct gpu_event){.kind = GPU_EVENT_NONE}));
     ck_assert(h.healthy);
 }
 
@@ -248,16 +201,14 @@ TEST(a_site_says_which_xids_are_application_errors)
                        err);
         array_items(xid, xids) {
             struct card_health h = {.healthy = true};
-            const struct card_health_target target = {&h, "", 0, true, ""};
             struct gpu_event e = {.kind = GPU_EVENT_XID, .index = -1, .xid = *xid};
-            if (card_health_event(&s, &target, 1, 0, &e))
+            if (card_health_event(&h, &s, 0, &e))
                 buf_printf(&got, "%s%d", got.n ? " " : "", (int)*xid);
         }
         ck_assert_span_eq(buf_span(&got), c->unhealthy);
         struct card_health h = {.healthy = true};
-        const struct card_health_target target = {&h, "", 0, true, ""};
-        ck_assert(card_health_event(&s, &target, 1, 0,
-                                    &(struct gpu_event){.kind = GPU_EVENT_ECC}));
+        ck_assert(
+            card_health_event(&h, &s, 0, &(struct gpu_event){.kind = GPU_EVENT_ECC}));
     }
 }
 

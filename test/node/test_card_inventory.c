@@ -96,6 +96,50 @@ TEST(a_check_that_cannot_run_is_a_message)
     ck_assert(!card_inventory_has_events(card_inventory, 0));
 }
 
+/* GPU-0 at index 0, GPU-1 at index 1, a card without UUID at index 2, an instance of GPU-m, and
+ * GPU-9, which had index 1 and is lost. */
+TEST(the_cards_that_an_event_concerns)
+{
+    static const struct {
+        const char *name, *uuid;
+        int32_t index;
+        const char *shows;
+    } events[] = {
+        {"a UUID: that card", "GPU-1", -1, "0:GPU-0+ 1:GPU-1- 2:+ 3:GPU-9- 88:MIG-a+"},
+        {"a UUID counts before the index", "GPU-0", 1,
+         "0:GPU-0- 1:GPU-1+ 2:+ 3:GPU-9- 88:MIG-a+"},
+        {"a lost card has its events, too", "GPU-9", -1,
+         "0:GPU-0+ 1:GPU-1+ 2:+ 3:GPU-9- 88:MIG-a+"},
+        {"the UUID of no card: none", "GPU-7", 0,
+         "0:GPU-0+ 1:GPU-1+ 2:+ 3:GPU-9- 88:MIG-a+"},
+        {"a card in MIG mode, which is none: its instances", "GPU-m", 0,
+         "0:GPU-0+ 1:GPU-1+ 2:+ 3:GPU-9- 88:MIG-a-"},
+        {"an index: the present card that has it", "", 1,
+         "0:GPU-0+ 1:GPU-1- 2:+ 3:GPU-9- 88:MIG-a+"},
+        {"an index of a card without UUID", "", 2,
+         "0:GPU-0+ 1:GPU-1+ 2:- 3:GPU-9- 88:MIG-a+"},
+        {"an index that no present card has: every card", "", 5,
+         "0:GPU-0- 1:GPU-1- 2:- 3:GPU-9- 88:MIG-a-"},
+        {"neither: every card", "", -1, "0:GPU-0- 1:GPU-1- 2:- 3:GPU-9- 88:MIG-a-"},
+    };
+    array_items(event, events) {
+        struct gpu_event e = {.kind = GPU_EVENT_ECC, .index = event->index};
+        strcpy(e.uuid, event->uuid);
+        end();
+        begin();
+        look(0, AT(1, 9), "1:GPU-9+");
+        look(1,
+             BOTH ",{'index':2,'memoryTotal':9437184},"
+                  "{'index':3,'uuid':'GPU-m','migMode':1,'memoryTotal':9437184},"
+                  "{'index':88,'uuid':'MIG-a','parentUUID':'GPU-m','migProfile':'1g.5gb',"
+                  "'memoryTotal':9437184}",
+             "0:GPU-0+ 1:GPU-1+ 2:+ 3:GPU-9- 88:MIG-a+");
+        bool any = card_inventory_event(card_inventory, 2, &e);
+        shows(event->shows);
+        ck_assert_msg(any == (strcmp(event->uuid, "GPU-7") != 0), "%s", event->name);
+    }
+}
+
 TEST(an_unreadable_card_is_tolerated)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");

@@ -181,8 +181,7 @@ static void used(int64_t mib, int64_t percent, int64_t outside_mib)
                           .containers = c,
                           .n_containers = ARRAY_LEN(c),
                           .outside = &p,
-                          .n_outside = outside_mib != 0,
-                          .complete = true};
+                          .n_outside = outside_mib != 0};
     step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
     ck_assert_uint_eq(usage.n_cards, 0); /* taken */
 }
@@ -430,7 +429,7 @@ TEST(a_hanging_driver_leaves_no_old_numbers)
     now_ms += 31001 + 1000;
     tick(0);
     ck_assert_uint_eq(publisher_usage(publisher)->n_containers, 0);
-    ck_assert(!publisher_usage(publisher)->complete);
+    ck_assert(!publisher_usage(publisher)->n_cards);
 }
 
 TEST(a_patch_takes_away_what_is_no_more)

@@ -48,7 +48,6 @@ static struct usage usage_of(const char *rows, int64_t at_ms, int64_t free_mib)
 {
     struct usage u = {.taken_ms = at_ms,
                       .promised_ms = promised_ms ? promised_ms : at_ms,
-                      .complete = true,
                       .cards = &card,
                       .n_cards = 1,
                       .containers = containers};
@@ -239,7 +238,7 @@ TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
 {
     wait_out(over, 0, 500);
     struct usage u = usage_of(over, GRACE, 500);
-    card.processes_known = card.complete = u.complete = false;
+    card.processes_known = card.complete = false;
     ck_assert_str_eq(step(&u, GRACE), "");
     u = usage_of(inside, GRACE, 500);
     ck_assert_str_eq(step(&u, GRACE + OVERUSE_MAX_AGE_MS + 1), "");

@@ -119,6 +119,26 @@ static const char *const cases[][2] = {
     {"index=1 a:mem0 b:none", ""},
 };
 
+TEST(compute_has_the_name_that_the_cluster_gives_it)
+{
+    static const struct {
+        const char *values;
+        int64_t percent; /* of a container that asks for 30 in HAMi's own words */
+    } values[] = {{NULL, 30}, {"resourceCores=example.com/cores", 100}};
+    array_items(c, values) {
+        struct dialect hami = dialect_hami;
+        ck_assert_int_eq(dialect_configure(&hami, span_of(c->values), NULL), 0);
+        rig.dialect = &hami;
+        struct pod_allocation *alloc =
+            planned("index=0 uuid=GPU-0 record=2000+u1 "
+                    "parts={\\'0\\':{\\'0\\':2000}} a:cores30:gpus1");
+        rig.dialect = NULL;
+        ck_assert_int_eq(alloc->promise, POD_ALLOCATION_PROMISED);
+        ck_assert_int_eq(alloc->containers[0].compute_percent, c->percent);
+        pod_allocation_free(alloc);
+    }
+}
+
 TEST(shares_of_containers)
 {
     array_indices(i, cases)

@@ -9,7 +9,7 @@
 static bool blocks_readiness(enum publisher_check check, struct err *err)
 {
     bool required = false;
-    return publisher_ready(publisher, fixture_now(), check, &required, err) && required;
+    return publisher_check(publisher, fixture_now(), check, &required, err) && required;
 }
 
 TEST(nothing_is_created_before_the_node_is_known)
@@ -224,7 +224,7 @@ TEST(nothing_is_written_before_the_scv_is_listed)
     tick(20000);
     struct err err = {0};
     ck_assert_int_eq(
-        publisher_check(publisher, fixture_now(), PUBLISHER_CHECK_WATCH, &err), -1);
+        publisher_check(publisher, fixture_now(), PUBLISHER_CHECK_WATCH, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "the Scv is not watched for 20s: the CRD is not installed");
     ck_assert(!is_well(PUBLISHER_CHECK_SCV));
     ck_assert_ptr_null(out(PUBLISHER_CREATE));
@@ -448,8 +448,8 @@ TEST(a_call_without_an_answer_is_seen)
     called(PUBLISHER_PATCH);
     now_ms += 15000 + 1;
     struct err err;
-    ck_assert_int_eq(publisher_check(publisher, fixture_now(), PUBLISHER_CHECK_SCV, &err),
-                     -1);
+    ck_assert_int_eq(
+        publisher_check(publisher, fixture_now(), PUBLISHER_CHECK_SCV, NULL, &err), -1);
     ck_assert_int_eq(publisher_live(publisher, fixture_now(), &err), 0);
 }
 

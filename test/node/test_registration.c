@@ -163,8 +163,10 @@ TEST(nothing_is_registered_before_the_first_step)
     char *dir = temp_dir(), *file = temp_path(dir, "state.json");
     struct err err = {0};
     struct dispatcher_stats stats;
+    const struct node_options options = {
+        .node_name = (char[]){"n1"}, .plugin_dir = dir, .state = file};
     struct dispatcher *d = dispatcher_new(
-        &(struct alloc_settings){.node = "n1", .slots = 1}, dir, file, &err);
+        &options, &(struct alloc_settings){.node = "n1", .slots = 1}, &err);
     ck_assert_msg(d != NULL, "%s", err.msg);
     dispatcher_stats(d, &stats);
     for (int r = 0; r < IDS_RESOURCES; r++)

@@ -15,8 +15,8 @@ static void start(void)
                        .healthy = 2,
                        .listed = true,
                        .resources = {{.wanted = true}, {.wanted = true}},
-                       .alive_ms = NOW},
-        .watch = {.alive_ms = NOW},
+                       .alive_ms = NOW,
+                       .watch = {.alive_ms = NOW}},
         .now_ms = NOW,
         .started_ms = NOW,
         .late_ms = LATE};
@@ -66,16 +66,16 @@ TEST(threads_that_hang)
                                         "plugin_healthcheck{name=\"cards\"} 1"};
     array_items(metric, stale)
         ck_assert_lacks(text.p, *metric);
-    facts.watch.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
+    facts.dispatcher.watch.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
     says(STATUS_WATCH, NULL);
-    facts.watch.alive_ms = NOW - 300000;
+    facts.dispatcher.watch.alive_ms = NOW - 300000;
     says(STATUS_WATCH, "thread hangs for 300s");
 }
 
 TEST(failures_count_after_late_ms)
 {
     start();
-    facts.watch.failure = failure(NOW - LATE + 1, "503");
+    facts.dispatcher.watch.failure = failure(NOW - LATE + 1, "503");
     facts.dispatcher.node = failure(NOW - LATE + 1, "404");
     facts.dispatcher.podresources = failure(NOW - LATE + 1, "refused");
     for (int i = 0; i < STATUS_CHECKS; i++)
@@ -97,7 +97,7 @@ TEST(the_first_list_is_required)
     start();
     facts.dispatcher.listed = false;
     says(STATUS_PODS, "the pods are not listed yet");
-    facts.watch.failure = failure(NOW - 1, "HTTP 403");
+    facts.dispatcher.watch.failure = failure(NOW - 1, "HTTP 403");
     says(STATUS_PODS, "the pods are not listed yet: HTTP 403");
 }
 
@@ -119,11 +119,32 @@ TEST(readiness_does_not_require_a_driver)
     ck_assert(!is_required(STATUS_REGISTRATIONS + IDS_MEM));
 }
 
+/* While HAMi's plugin serves nvidia.com/gpu, `helm --wait` must not wait for its end. */
+TEST(readiness_does_not_require_the_end_of_a_takeover)
+{
+    static const struct {
+        enum ids_resource resource;
+        enum err_code code;
+        bool required;
+    } cases[] = {
+        {IDS_DIALECT, ERR_CONFLICT, false},
+        {IDS_DIALECT, ERR_UNAVAILABLE, true},
+        {IDS_MEM, ERR_CONFLICT, true}}; /* nothing else says that nobody gets it */
+    array_items(c, cases) {
+        struct dispatcher_resource_stats *of = &facts.dispatcher.resources[c->resource];
+        start();
+        of->wanted = true;
+        err_set(&of->err, c->code, "not registered");
+        says(STATUS_REGISTRATIONS + c->resource, "not registered");
+        ck_assert(is_required(STATUS_REGISTRATIONS + c->resource) == c->required);
+    }
+}
+
 TEST(metrics_agree)
 {
     cleanup_buf struct buf text = {0};
     start();
-    facts.watch.failure = failure(NOW - LATE, "503");
+    facts.dispatcher.watch.failure = failure(NOW - LATE, "503");
     status_write_metrics(&text, &facts);
     static const char *const lines[] = {"cards\"} 1\n", "pods\"} 0\n", "node\"} 1\n",
                                         "podresources\"} 1\n"};

@@ -41,6 +41,7 @@ static void add(struct request r, int times)
         snprintf(uids[n_members], sizeof uids[0], "m%zu", n_members);
         requests[n_members] = r;
         members[n_members] = (struct gang_plan_member){.request = &requests[n_members],
+                                                       .requests.pods = 1,
                                                        .uid = span_of(uids[n_members])};
         n_members++;
     }

@@ -17,7 +17,7 @@ static void assert_list(const struct ledger_node *node, const struct reason_ask 
         buf_adds(&out, i ? ", " : "");
         if (list[i].card)
             buf_printf(&out, "GPU%d:", list[i].card->index);
-        buf_printf(&out, "%s %lld/%lld", reason_word(list[i].kind),
+        buf_printf(&out, "%s %lld/%lld", obstacle_words[list[i].kind].word,
                    (long long)list[i].needed, (long long)list[i].there);
     }
     ck_assert_str_eq(out.p, expected);

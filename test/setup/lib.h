@@ -87,18 +87,19 @@ static inline void lib_write(const char *name, char *text)
 static inline void lib_read_node(struct facts *f)
 {
     facts_fini(f);
-    facts_read_node(root, f);
+    f->root = root;
+    facts_read_node(f);
 }
 
 /* Adds the process of the manifest's command and `more`, started so much from now. */
 static inline void lib_add_process(const char *folder, int64_t from_now_s,
                                    const char *more)
 {
-    struct facts f = {0};
+    struct facts f = {.root = root};
     struct timespec up;
     cleanup_buf struct buf line = {0};
-    facts_read_node(root, &f);
-    const json_t *words = edit_value(f.container, "command");
+    facts_read_node(&f);
+    const json_t *words = jpath(f.container, "command");
     for (size_t i = 0; i < json_array_size(words); i++) {
         buf_adds(&line, json_string_value(json_array_get(words, i)));
         buf_addc(&line, '\0');

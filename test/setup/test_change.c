@@ -376,7 +376,7 @@ TEST(a_mounted_folder_of_the_user_stays)
                         "scheduler:\n  extraVolumes:\n  - {name: a, hostPath: /srv, "
                         "mountPath: /x/}\n",
                         "/x/c.yaml");
-    ck_assert_uint_eq(json_array_size(edit_value(j, "scheduler.extraVolumes")), 2);
+    ck_assert_uint_eq(json_array_size(jpath(j, "scheduler.extraVolumes")), 2);
     json_decref(j);
 }
 
@@ -384,15 +384,14 @@ static void ck_kubeadm(const char *version, const char *scheduler, const char *a
                        size_t volumes)
 {
     json_t *j = kubeadm(version, scheduler, "/x/c.yaml");
-    cleanup_free char *text =
-        json_dumps(edit_value(j, "scheduler.extraArgs"), JSON_COMPACT);
-    const json_t *all = edit_value(j, "scheduler.extraVolumes");
+    cleanup_free char *text = json_dumps(jpath(j, "scheduler.extraArgs"), JSON_COMPACT);
+    const json_t *all = jpath(j, "scheduler.extraVolumes");
     ck_assert_str_eq(text, args);
     ck_assert_uint_eq(json_array_size(all), volumes);
     const json_t *last = json_array_get(all, volumes - 1);
-    ck_assert_str_eq(edit_string(last, "hostPath"), FACTS_TLS_DIR);
-    ck_assert_str_eq(edit_string(last, "mountPath"), FACTS_TLS_DIR);
-    ck_assert_str_eq(edit_string(last, "pathType"), "Directory");
+    ck_assert_str_eq(jpath_string(last, "hostPath"), FACTS_TLS_DIR);
+    ck_assert_str_eq(jpath_string(last, "mountPath"), FACTS_TLS_DIR);
+    ck_assert_str_eq(jpath_string(last, "pathType"), "Directory");
     json_decref(j);
 }
 

@@ -93,32 +93,20 @@ struct core_driver_route core_driver_route(struct core_driver *d, bool forwarded
 }
 
 enum core_reserve_outcome core_driver_reserve(struct core_driver *d,
-                                              const struct core_driver_reserve *wanted,
-                                              size_t *at)
+                                              const struct core_input *wanted,
+                                              struct buf *why, size_t *at)
 {
     struct world *w = d->w;
-    *at = wanted->n;
+    *at = wanted->n_nodes;
     if (has_crashed(d))
         return CORE_RESERVE_NOT_NOW;
-    replica_input(w, d->r,
-                  &(struct core_input){.type = CORE_RESERVE,
-                                       .ns = wanted->ns,
-                                       .name = wanted->name,
-                                       .uid = wanted->uid,
-                                       .request = wanted->request,
-                                       .priority = wanted->priority,
-                                       .requests = wanted->requests,
-                                       .gang = wanted->gang,
-                                       .scheduler = wanted->scheduler,
-                                       .nodes = wanted->nodes,
-                                       .n_nodes = wanted->n,
-                                       .n_last = wanted->n_last});
+    replica_input(w, d->r, wanted);
     cleanup_free struct core_output *o = steal(&w->reserved);
     w->reserve = o->reserve;
     w->stats.gangs_held += o->reserve == CORE_RESERVE_GANG_WAITS;
-    if (wanted->why && o->text)
-        buf_adds(wanted->why, o->text);
-    for (size_t i = wanted->n; o->node && i-- > 0;)
+    if (why && o->text)
+        buf_adds(why, o->text);
+    for (size_t i = wanted->n_nodes; o->node && i-- > 0;)
         if (span_eq(wanted->nodes[i], span_of(o->node)))
             *at = i;
     return o->reserve;

@@ -344,6 +344,9 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     const char *gang = text_in(pod, LABELS, "scheduling.x-k8s.io/pod-group");
     const char *minimum = text_in(pod, ANNOTATIONS, "gpushare/gang-minimum");
     bool bound = sim_jsonx_at(pod, "spec.nodeName");
+    bool in_words = total(pod, "nvidia.com/gpumem") ||
+                    total(pod, "nvidia.com/gpumem-percentage") ||
+                    total(pod, "nvidia.com/gpucores");
     int least = link ? !strcmp(link, "NV") ? ORACLE_NV : ORACLE_NV - 1 : 0;
     while (link && least && least < ORACLE_NV && strcmp(link, oracle_links[least]) != 0)
         least--;
@@ -378,7 +381,7 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
            ((label || note) && k != each) || p->raw_core > 100 * each)) ||
          (each > 0 && !splits(pod, each)) || n < 0 || mib < 0 || clock < 0 ||
          (models && !models[strspn(models, " ,")]) ||
-         (link && (!least || p->devices > 1)) ||
+         (link && (!least || (p->devices > 1 && !in_words && !bound))) ||
          (topology && strcmp(topology, "none") && strcmp(topology, "gang")) ||
          (!bound && (isolation < 0 || number(minimum) < 0 ||
                      (!gang && (topology && !strcmp(topology, "gang"))))) ||
@@ -407,9 +410,7 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     if (isolation > 0 && ask.cards && !ask.whole) /* memory, of whatever form */
         ask.isolation = (uint8_t)isolation;
     ask.units = ask.slots ? ask.mib : (ask.mib + 1023) / 1024;
-    if (total(pod, "nvidia.com/gpumem") || total(pod, "nvidia.com/gpumem-percentage") ||
-        total(pod,
-              "nvidia.com/gpucores")) { /* it gets parts of cards, and none to hold */
+    if (in_words) { /* it gets parts of cards, and none to hold */
         struct oracle_ask words = ask_in_words(p, pod);
         p->devices = 0;
         words.invalid |= ask.invalid || /* labels and annotations */

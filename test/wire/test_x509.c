@@ -129,6 +129,7 @@ TEST(invalid_text_is_an_error)
         {SPAN("x"), key, "certificate: "},
         {{pem.p, pem.n / 2}, key, "certificate: "},
         {pem, SPAN(""), "private key: "},
+        {pem, {0}, "private key: "},
         {pem, {key.p, key.n / 2}, "private key: "},
         {pem, pem, "private key: "},
         {pem, buf_span(&ca.key), "the private key belongs to another certificate"},

@@ -12,7 +12,6 @@
 #include "base/opt.h"
 #include "kube-sim/sim.h"
 #include "wire/entry.h"
-#include "wire/yaml.h"
 
 /* The program: options, and the server with its clock. */
 
@@ -103,14 +102,19 @@ static void serve(struct sim_server *server, const sigset_t *set, int64_t tick_m
         sim_server_tick(server, clock_wall_ns() / 1000000);
 }
 
-static int run(const struct config *c, const sigset_t *set, struct err *err)
+static int run(void *ctx, struct err *err)
 {
+    const struct config *c = ctx;
+    const sigset_t set = signals_block();
     unsigned port;
     struct api_config ac = {.seed = 1,
                             .history = (size_t)c->history,
                             .version = (uint64_t)c->version,
                             .now_ms = clock_wall_ns() / 1000000,
                             .run_pods = c->run_pods};
+    signal(SIGPIPE, SIG_IGN);
+    json_object_seed(0);
+    log_set_level(c->log_level);
     struct api *api = api_new(&ac);
     struct sim_server *server = NULL;
     if (fill(c, api, err) == 0)
@@ -121,7 +125,7 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
                    port);
         ssize_t n = write(STDERR_FILENO, line.p, line.n);
         (void)n;
-        serve(server, set, c->tick_ms);
+        serve(server, &set, c->tick_ms);
     }
     sim_server_stop(server);
     api_free(api);
@@ -131,24 +135,6 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
 int main(int argc, char **argv)
 {
     struct config c = {0};
-    struct err err;
-    sigset_t set;
     file_raise_limit();
-    enum opt_result r =
-        opt_load(&program, &c, argc, argv, environ, yaml_read_options, stdout, &err);
-    int rc = r == OPT_FAILED ? -1 : 0;
-    if (r == OPT_RUN) {
-        sigemptyset(&set);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGINT);
-        sigprocmask(SIG_BLOCK, &set, NULL);
-        signal(SIGPIPE, SIG_IGN);
-        json_object_seed(0);
-        log_set_level(c.log_level);
-        rc = run(&c, &set, &err);
-    }
-    if (rc)
-        fprintf(stderr, "kube-sim: %s\n", err.msg);
-    opt_free(&program, &c);
-    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    return entry_command(&program, &c, argc, argv, run, &c) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -199,7 +199,11 @@ static void hang(struct sim_server *s, const struct fault *fault,
 {
     int64_t limit_ms = time_limit_ms(req);
     bool late = fault->hang_ms >= limit_ms;
-    stop_flag_wait(&s->stop, late ? limit_ms : fault->hang_ms);
+    int64_t until_ms = clock_mono_ms() + (late ? limit_ms : fault->hang_ms);
+    pthread_mutex_lock(&s->lock);
+    while (!s->is_stopping && thread_wait_until(&s->stopped, &s->lock, until_ms))
+        continue;
+    pthread_mutex_unlock(&s->lock);
     if (late)
         answer_timeout(reply);
     else if (fault->action == FAULT_HANG_CUT)
@@ -285,7 +289,7 @@ static void free_server(struct sim_server *s)
     httpd_free(s->httpd);
     tls_free(s->tls);
     faults_free(s->faults);
-    stop_flag_fini(&s->stop);
+    pthread_cond_destroy(&s->stopped);
     pthread_mutex_destroy(&s->lock);
     free(s->authorization);
     free(s);
@@ -295,9 +299,9 @@ static struct sim_server *new_server(struct api *api,
                                      const struct sim_server_config *config)
 {
     struct sim_server *s = xcalloc(1, sizeof *s);
-    stop_flag_init(&s->stop);
     list_init(&s->streams);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->stopped, NULL);
     s->api = api;
     s->faults = faults_new();
     if (config->token)
@@ -343,7 +347,10 @@ void sim_server_stop(struct sim_server *s)
 {
     if (!s)
         return;
-    stop_flag_set(&s->stop);
+    pthread_mutex_lock(&s->lock);
+    s->is_stopping = true;
+    pthread_cond_broadcast(&s->stopped);
+    pthread_mutex_unlock(&s->lock);
     httpd_drain(s->httpd, DRAIN_MS);
     free_server(s);
 }

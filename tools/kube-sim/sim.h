@@ -622,8 +622,9 @@ struct sim_server {
     char *authorization;                  /* required Authorization header, or NULL */
     char seconds[RETRY_AFTER_MAX + 1][4]; /* "0".."60", for Retry-After headers */
 
-    struct stop_flag stop;
     pthread_mutex_t lock; /* protects the members below and the API */
+    pthread_cond_t stopped;
+    bool is_stopping;
     struct api *api;
     struct faults *faults;
     struct list streams;   /* of struct stream: open watches */

@@ -8,7 +8,6 @@
 #include "base/opt.h"
 #include "replay/linked.h"
 #include "wire/entry.h"
-#include "wire/yaml.h"
 
 /* gpushare-replay: replays a trace of pods through the placement code and prints the
  * allocation that each policy reaches; or random pods, for the connections that they get. */
@@ -93,8 +92,9 @@ static int read_trace(const struct config *c, struct trace *trace, struct buf te
                ?: trace_pods(trace, c->pods, buf_span(&texts[1]), err);
 }
 
-static int run(const struct config *c, struct err *err)
+static int run(void *ctx, struct err *err)
 {
+    const struct config *c = ctx;
     cleanup_buf struct buf out = {0};
     struct buf texts[2] = {{0}, {0}};
     struct trace trace = {0};
@@ -136,14 +136,5 @@ static int run(const struct config *c, struct err *err)
 int main(int argc, char **argv)
 {
     struct config c = {0};
-    struct err err = {0};
-    enum opt_result r =
-        opt_load(&program, &c, argc, argv, environ, yaml_read_options, stdout, &err);
-    int rc = r == OPT_FAILED ? -1 : 0;
-    if (r == OPT_RUN)
-        rc = run(&c, &err);
-    if (rc)
-        fprintf(stderr, "gpushare-replay: %s\n", err.msg);
-    opt_free(&program, &c);
-    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    return entry_command(&program, &c, argc, argv, run, &c) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

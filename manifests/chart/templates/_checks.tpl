@@ -103,6 +103,7 @@
     "--overuse-tolerance" "set scvAgent.overuse instead" "--overuse-always" "set scvAgent.overuse instead"
     "--xid-ignore" "set gpuNodes.xidIgnore instead" "--xid-fatal" "set gpuNodes.xidFatal instead"
     "--set-limits" "set gpuNodes.setLimits instead" "--requests-of" "set gpuNodes.dialect instead"
+    "--hami-values" "set extender.extraArgs instead"
     "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
     "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}
 {{- range $at := list "scvAgent" "devicePlugin" }}
