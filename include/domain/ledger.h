@@ -90,7 +90,6 @@ struct ledger_scv_card {
     struct span uuid, bus_id;
     const struct card_kind *kind; /* of the ledger's */
     int64_t used_mib;             /* scv_card_used */
-    int64_t kept_mib;             /* by the driver, beside the total */
     int32_t id;                   /* NVML index */
     bool healthy;
     bool use_complete; /* as in struct scv_card */

@@ -426,19 +426,6 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
               (bound && (pod->idx.p || pod->allocation.p));
 }
 
-/* When the member was created, by the monotonic clock. A watch shows a new pod at once. A list has
- * old ones, too; only there the clock of the API server, in seconds, counts, within the limits of
- * gang_wait_ms. */
-static void date_member(const struct step *s, struct ledger_member *member,
-                        const struct pod *pod)
-{
-    int64_t now_ms = s->now.mono_ms, wait_ms = s->core->settings.gang_wait_ms;
-    int64_t age_ms = s->now.wall_ns / 1000000 - (pod->meta.created_s + 1) * 1000;
-    if (s->core->reflectors[CORE_PODS].state == REFLECTOR_LISTING && age_ms > 0)
-        now_ms -= age_ms < wait_ms ? age_ms : wait_ms;
-    step_due(&member->since_ms, now_ms);
-}
-
 /* A pod that counts for cards. */
 static void observe_pod(struct step *s, const struct pod *pod, const struct observed *o,
                         enum core_pod_source from)
@@ -453,9 +440,17 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
     if (is_promised_otherwise(entry, &o->promise))
         ledger_pod_set_request(l, entry, &o->request, why);
     entry->unconfirmed = false;
-    if (entry->member)
-        date_member(s, entry->member, pod);
     const struct reflector *r = &s->core->reflectors[CORE_PODS];
+    if (entry->member) {
+        /* When the member was created, by the monotonic clock. A watch shows a new pod at once. A
+         * list has old ones, too; only there the clock of the API server, in seconds, counts,
+         * within the limits of gang_wait_ms. */
+        int64_t now_ms = s->now.mono_ms, wait_ms = s->core->settings.gang_wait_ms;
+        int64_t age_ms = s->now.wall_ns / 1000000 - (pod->meta.created_s + 1) * 1000;
+        if (r->state == REFLECTOR_LISTING && age_ms > 0)
+            now_ms -= age_ms < wait_ms ? age_ms : wait_ms;
+        step_due(&entry->member->since_ms, now_ms);
+    }
     /* A list is consistent, and no pod is ever unbound. */
     if (from == CORE_POD_FROM_WATCH && r->state == REFLECTOR_LISTING && entry->node &&
         !pod->node.n && entry->confirmed_ms < r->requested_ms &&

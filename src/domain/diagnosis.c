@@ -73,7 +73,7 @@ static void diagnose_resource(const struct ledger_node *node, const char *resour
     int64_t healthy = 0, all = 0, good = 0, sum = 0;
     ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
     {
-        int64_t whole = card->total_mib + (card->scv ? card->scv->kept_mib : 0);
+        int64_t whole = card->total_mib + card->kind->kept_mib;
         int64_t units = unit_mib ? card->total_mib / unit_mib : 1;
         sum += units;
         healthy += card->state == CARD_UNHEALTHY ? 0 : units;

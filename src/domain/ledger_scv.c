@@ -31,13 +31,6 @@ enum {
     READING_MIB = 64,
 };
 
-/* The hashes of the cards' UUIDs; 0: it has none. */
-static void hash_cards(const struct ledger_node_facts *f, uint64_t hashes[SCV_MAX_CARDS])
-{
-    for (size_t c = 0; c < f->n_scv_cards; c++)
-        hashes[c] = f->scv_cards[c].uuid.n ? scv_hash(f->scv_cards[c].uuid) : 0;
-}
-
 /* The position of the card with this hash, or -1. */
 static int32_t find_hash(const uint64_t *hashes, size_t n, uint64_t hash)
 {
@@ -340,21 +333,12 @@ static void copy_cards(struct ledger *l, struct ledger_node_facts *f,
             .uuid = span_put(from->uuid, &at),
             .bus_id = span_put(from->bus_id, &at),
             .kind = requests_take_kind(&l->requests, &kind),
-            .kept_mib = kept_mib,
             .used_mib = scv_card_used(from),
             .id = from->id,
             .healthy = from->healthy && !has_instances(scv, from),
             .use_complete = from->use_complete,
         };
     }
-}
-
-static void find_duplicates(struct ledger_node_facts *f)
-{
-    for (size_t i = 0; i < f->n_scv_cards; i++)
-        for (size_t k = 0; k < i && f->scv_cards[i].uuid.n; k++)
-            if (span_eq(f->scv_cards[i].uuid, f->scv_cards[k].uuid))
-                f->duplicates |= UINT64_C(1) << i | UINT64_C(1) << k;
 }
 
 static bool is_of(const struct scv_held *held, struct span ns, struct span name)
@@ -467,15 +451,6 @@ static bool is_same_holder(const struct scv_held *a, const struct scv_held *b)
     for (size_t k = 0; same && k < a->n_uuids; k++)
         same = span_eq(a->uuids[k], b->uuids[k]);
     return same;
-}
-
-/* What is known of a container stays while the podList shows it as before. */
-static void keep_ended(struct ledger_node_facts *f, const struct scv_held *old, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; old[i].ended && k < f->n_holders; k++)
-            if (is_same_holder(&f->holders[k], &old[i]))
-                f->holders[k].ended = old[i].ended;
 }
 
 /* Not our device plugin, which serves nvidia.com/gpu in HAMi's dialect? */
@@ -598,7 +573,7 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
                            const struct scv *scv)
 {
     struct ledger_node_facts *f = node->facts;
-    uint64_t hashes[SCV_MAX_CARDS];
+    uint64_t hashes[SCV_MAX_CARDS]; /* of the cards' UUIDs; 0: it has none */
     /* Released last: equal ones are taken again, not made again. */
     const struct links *old = f->links;
     cleanup_free struct ledger_scv_card *old_cards = f->scv_cards;
@@ -627,10 +602,19 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
         copy_cards(l, f, scv, old_cards, n_old_cards);
         f->isolation = scv->isolation;
         f->links = take_links(l, f, scv);
-        find_duplicates(f);
+        for (size_t i = 0; i < f->n_scv_cards; i++) {
+            struct span uuid = f->scv_cards[i].uuid;
+            hashes[i] = uuid.n ? scv_hash(uuid) : 0;
+            for (size_t k = 0; k < i && uuid.n; k++)
+                if (span_eq(uuid, f->scv_cards[k].uuid))
+                    f->duplicates |= UINT64_C(1) << i | UINT64_C(1) << k;
+        }
         copy_holders(node, scv);
-        keep_ended(f, holders, n_holders);
-        hash_cards(f, hashes);
+        /* What is known of a container stays while the podList shows it as before. */
+        for (size_t i = 0; i < n_holders; i++)
+            for (size_t k = 0; holders[i].ended && k < f->n_holders; k++)
+                if (is_same_holder(&f->holders[k], &holders[i]))
+                    f->holders[k].ended = holders[i].ended;
         copy_uses(f, scv, hashes);
     }
     for (size_t i = 0; i < f->n_assignments; i++)

@@ -23,7 +23,8 @@ enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768, SCAN_MS = 1000, FIRST_MS
  * when the node does not list it any more, because it may come back. */
 struct known_card {
     int64_t since_ms; /* last change of `lost` or `over` */
-    char *uuid;       /* owned; NULL: not known */
+    char *uuid;       /* owned, without a NUL; NULL: not known */
+    uint32_t uuid_n;
     int32_t index;
     const struct card *now; /* of the node that is scanned; NULL: not listed */
     bool fresh : 1;         /* first scan of the card */
@@ -113,6 +114,11 @@ void event_scan_free(struct event_scan *s)
     free(s);
 }
 
+static struct span uuid_of(const struct known_card *card)
+{
+    return (struct span){card->uuid, card->uuid_n};
+}
+
 static struct known *known_get(struct event_scan *s, int kind, struct span key)
 {
     struct known_table *t = &s->known[kind];
@@ -141,7 +147,7 @@ static struct known_card *card_of(struct known *node, const struct card *card)
     {
         if (before->now)
             continue;
-        struct span uuid = span_of(before->uuid);
+        struct span uuid = uuid_of(before);
         if (card->uuid.n && span_eq(uuid, card->uuid))
             return before;
         if (before->index == card->index && !(uuid.n && card->uuid.n))
@@ -187,8 +193,10 @@ static void take_cards(struct event_scan *s, struct known *known,
             k = &known->cards[known->n++];
             *k = (struct known_card){.fresh = true, .since_ms = now_ms};
         }
-        if (!k->uuid && card->uuid.n)
-            k->uuid = xmemdup0(card->uuid.p, card->uuid.n);
+        if (!k->uuid && card->uuid.n) {
+            k->uuid = memcpy(xmalloc(card->uuid.n), card->uuid.p, card->uuid.n);
+            k->uuid_n = (uint32_t)card->uuid.n;
+        }
         k->now = card;
         k->index = card->index;
         set_state(k, card->state == CARD_UNHEALTHY || card->state == CARD_EXCLUDED,
@@ -230,7 +238,7 @@ static void write_card(const struct known *node, const struct known_card *card,
                        enum topic topic, struct buf *out)
 {
     const struct card *now = card->now;
-    const struct span uuid = span_of(card->uuid);
+    const struct span uuid = uuid_of(card);
     struct disagreement over;
     if (out->n)
         buf_adds(out, topic == OVER ? "; " : ", ");

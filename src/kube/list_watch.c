@@ -112,16 +112,6 @@ static void read_bookmark(struct list_watch *f, struct jread *j)
         f->handler->bookmark(f->ctx, meta.version);
 }
 
-/* ERROR: a Status, which ends the watch. */
-static void read_error(struct list_watch *f, struct span status)
-{
-    struct err err;
-    json_auto_t *root = json_loadb(status.p, status.n, JSON_ALLOW_NUL, NULL);
-    json_int_t code = json_integer_value(json_object_get(root, "code"));
-    kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, status, &err);
-    list_watch_fail(f, &err);
-}
-
 /* {"type": ..., "object": ...}, in any order. */
 static void read_event(struct list_watch *f, struct jread *j)
 {
@@ -151,8 +141,12 @@ static void read_event(struct list_watch *f, struct jread *j)
         f->handler->object(f->ctx, &inner, true);
     else if (span_eq(type, SPAN("BOOKMARK")))
         read_bookmark(f, &inner);
-    else if (span_eq(type, SPAN("ERROR")))
-        read_error(f, object);
+    else if (span_eq(type, SPAN("ERROR"))) { /* a Status, which ends the watch */
+        json_auto_t *root = json_loadb(object.p, object.n, JSON_ALLOW_NUL, NULL);
+        json_int_t code = json_integer_value(json_object_get(root, "code"));
+        kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, object, &err);
+        list_watch_fail(f, &err);
+    }
 }
 
 /* -- responses -- */

@@ -29,6 +29,9 @@ enum {
      * arrives in pieces of up to half of it. */
     POOL_THREADS = 64 * 1024,
     POOL_EVENTS = 16 * 1024,
+    /* glibc keeps stacks of 40 MiB together for later threads, and a burst of binds is some
+     * thirty connections. The largest frame of a handler has 74 KiB (metrics). */
+    STACK_BYTES = 1 << 20,
     /* libmicrohttpd still counts a connection for a moment after on_closed. */
     SPARE_CONNECTIONS = HTTPD_SPARE + 16,
     CONNECTIONS = 1024,
@@ -136,6 +139,7 @@ static int start_mhd(struct httpd_listener *listener, struct err *err)
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)httpd_on_line, listener},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, threads ? POOL_THREADS : POOL_EVENTS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, limit < INT32_MAX ? limit : INT32_MAX, NULL},
+        {MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, NULL},
         tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, cert.p} : end,
         {MHD_OPTION_HTTPS_MEM_KEY, 0, key.p},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)tls_priorities},
