@@ -18,9 +18,10 @@
 /* nvidia.com/priority is for HAMi's library alone, and hami.io/device-scoring-weights for its
  * choice of a card. */
 const struct dialect dialect_hami = {
-    .limits = {[DIALECT_CARDS] = {KEY("nvidia.com/gpu"), 1, 1, REQUEST_MAX_CARDS},
-               [DIALECT_MEMORY] = {KEY("nvidia.com/gpumem"), 0, 1, INT32_MAX},
-               [DIALECT_PERCENT] = {KEY("nvidia.com/gpumem-percentage"), 0, 1, 100},
+    .limits = {[DIALECT_CARDS] = {KEY("nvidia.com/gpu"), 1, 1, REQUEST_MAX_CARDS, false},
+               [DIALECT_MEMORY] = {KEY("nvidia.com/gpumem"), 0, 1, INT32_MAX, false},
+               [DIALECT_PERCENT] = {KEY("nvidia.com/gpumem-percentage"), 0, 1, 100,
+                                    false},
                [DIALECT_CORES] = {KEY("nvidia.com/gpucores"), 0, 1, REQUEST_CORE, true}},
     .alone_by_default = true,
     /* In the order of enum dialect_note. */

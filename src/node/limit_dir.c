@@ -234,8 +234,8 @@ static const char *const reasons_text[] = {
     "the root was changed",
     "more than 512 processes live",
     "a card that was not promised",
-    "functions of CUDA in a version that the limit does not know are used: they are not "
-    "limited",
+    ("functions of CUDA in a version that the limit does not know are used: they are not "
+     "limited"),
     "the driver or NVML does not say how much memory something took: it is not limited"};
 _Static_assert(LIMIT_NO_CARD == 1 << 8 && LIMIT_UNKNOWN == 1 << 9 &&
                    LIMIT_UNCOUNTED == 1 << 10,

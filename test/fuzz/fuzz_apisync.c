@@ -92,10 +92,11 @@ static void read_stream(struct span in, size_t piece, bool broken,
     static const struct err lost = {ERR_UNAVAILABLE, "the connection was lost"};
     struct apisync f;
     bool go_on = true;
-    w.core = core_new(&(struct core_settings){.ledger = {1024, 1024, false},
-                                              .identity = "me",
-                                              .lease_namespace = "kube-system",
-                                              .lease_name = "l"});
+    w.core = core_new(&(struct core_settings){
+        .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
+        .identity = "me",
+        .lease_namespace = "kube-system",
+        .lease_name = "l"});
     w.seen = &out->text;
     buf_adds(w.seen, "");
     input(&(struct core_input){.type = CORE_TICK});

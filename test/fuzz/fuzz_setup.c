@@ -33,10 +33,10 @@ static void write_file(const char *name, const struct span *text)
 /* `text` NULL: no configuration file. */
 static struct facts facts(struct span manifest, const struct span *text)
 {
-    struct facts f = {0};
+    struct facts f = {.root = root, .address = "h:1"};
     write_file("/etc/kubernetes/manifests/s.yaml", &manifest);
     write_file(FACTS_CONFIG, text);
-    facts_read_node(root, &f);
+    facts_read_node(&f);
     return f;
 }
 
@@ -55,9 +55,7 @@ static void remove_root(void)
 static int make(const struct facts *f, struct change *plan)
 {
     struct err err = {0};
-    int rc = change_make(
-        &(struct change_input){.facts = f, .address = "h:1", .config = buf_span(&config)},
-        plan, &err);
+    int rc = change_make(f, buf_span(&config), plan, &err);
     if (rc)
         fuzz_check_error(&err);
     return rc;
