@@ -514,9 +514,13 @@ const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_f
                                                       const struct ledger_pod *pod,
                                                       size_t *n)
 {
-    uint64_t hash = f->n_assignments ? ledger_pod_hash(pod) : 0;
-    size_t from = ARRAY_LOWER_BOUND(a, f->assignments, f->n_assignments, a->pod < hash);
-    for (*n = 0; from + *n < f->n_assignments && f->assignments[from + *n].pod == hash;)
+    *n = 0;
+    if (!f->n_assignments)
+        return NULL;
+    const uint64_t hash = ledger_pod_hash(pod);
+    const size_t from =
+        ARRAY_LOWER_BOUND(a, f->assignments, f->n_assignments, a->pod < hash);
+    while (from + *n < f->n_assignments && f->assignments[from + *n].pod == hash)
         ++*n;
     return f->assignments + from;
 }
