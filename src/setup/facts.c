@@ -413,17 +413,24 @@ void facts_read_extender(struct facts *f)
 static const char kubeadm_path[] =
     "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
 
-void facts_read_kubeadm(struct facts *f)
+void facts_decode_kubeadm(struct span json, struct facts *f)
 {
     struct facts_file *file = &f->kubeadm;
-    cleanup_reply struct httpc_reply reply = {0};
-    file->path = xstrdup(KUBEADM);
-    if (call_api(f, kubeadm_path, SPAN(""), &reply, &file->why) == 0) {
-        json_auto_t *map = jpath_read(buf_span(&reply.body), NULL);
-        buf_adds(&file->bytes, jpath_string(map, "data.ClusterConfiguration"));
-        f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
+    json_auto_t *map = jpath_read(json, NULL);
+    buf_add_span(&file->bytes, jpath_text(map, "data.ClusterConfiguration"));
+    f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
+    if (*f->kubeadm_version)
         file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
-    }
+    else
+        err_set(&file->why, ERR_INVALID, KUBEADM ": the response has no resourceVersion");
+}
+
+void facts_read_kubeadm(struct facts *f)
+{
+    cleanup_reply struct httpc_reply reply = {0};
+    f->kubeadm.path = xstrdup(KUBEADM);
+    if (call_api(f, kubeadm_path, SPAN(""), &reply, &f->kubeadm.why) == 0)
+        facts_decode_kubeadm(buf_span(&reply.body), f);
 }
 
 int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err)

@@ -102,6 +102,8 @@ int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err
 /* Decodes the API server's JSON into f->secret. -1: a key is missing or is not base64, or
  * the certificate is not one of ca.crt, or does not belong to the key. */
 int facts_decode_secret(struct span json, struct facts *f, struct err *err);
+/* Decodes the ConfigMap into f->kubeadm. It is not cut at a NUL, with which it is no YAML. */
+void facts_decode_kubeadm(struct span json, struct facts *f);
 
 /*
  * Calls the extender as kube-scheduler does: POST to the filter verb, with a pod that
