@@ -46,8 +46,10 @@ struct entry {
     int (*verdict)(void *started, struct err *err);
 };
 
-/* Parses the options into *config, which must be zeroed, calls `run`, and prints its error.
- * Returns what it returned; 0: options that only print something. Releases the config. */
+/* Parses the options into *config, which must be zeroed, and calls `run`. Returns what that
+ * returned; 0: options that only print something; -1: bad options. The error is printed only
+ * if the result is negative. Frees the strings and lists of the config before it returns:
+ * what `run` keeps of them in ctx may then be released, but not used. */
 int entry_command(const struct opt_program *program, void *config, int argc, char **argv,
                   int (*run)(void *ctx, struct err *err), void *ctx);
 
