@@ -369,8 +369,8 @@ static int compare(const void *x, const void *y)
                ?: quantity_compare(q->need, p->need);
 }
 
-/* Places each pod on the node with the fullest card in use that takes it, else on one with an empty
- * card. */
+/* Places each pod on the node with the fullest card in use that takes it, else on one
+ * with an empty card. */
 static void place_all(struct assess *a)
 {
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);

@@ -76,7 +76,8 @@ static void add_card_row(struct explain_page *p, struct table *t,
         buf_adds(&why, show_units(o->needed - o->there, p->unit).s);
     if (o->kind == OBSTACLE_COMPUTE)
         buf_printf(&why, "%" PRId64 " %% of its compute", o->needed - o->there);
-    /* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
+    /* Names a pod that has the card through nvidia.com/...; a claim has no certain
+     * card. */
     struct ledger_node_info info = ledger_node_info(node);
     const struct scv_held *held = info.held, *end = held + info.n_held;
     while (o->kind == OBSTACLE_HELD && held < end &&

@@ -67,8 +67,8 @@ static int call_api(struct certs *c, const struct kube_request *request,
     return rc;
 }
 
-/* Reads a Secret, which need not exist, or creates one from `body`, which it wipes. ERR_CONFLICT:
- * it exists by now. */
+/* Reads a Secret, which need not exist, or creates one from `body`, which it wipes.
+ * ERR_CONFLICT: it exists by now. */
 static int call_secret(struct certs *c, enum cert_secret secret, struct buf *body,
                        struct err *err)
 {

@@ -216,8 +216,8 @@ static void read_manifests(struct facts *f)
             file.why.code != ERR_NONE &&
             (strstr(name, "scheduler") ||
              (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
-        /* kubeadm's pod is recognized by its name, which the static pods of other distributions and
-         * second schedulers do not have. */
+        /* kubeadm's pod is recognized by its name, which the static pods of other
+         * distributions and second schedulers do not have. */
         bool found = file.why.code == ERR_NONE &&
                      !strcmp(jpath_string(file.json, "metadata.name"), ours) &&
                      jpath(file.json, "spec.containers.0");
@@ -288,7 +288,8 @@ static void read_process(const char *proc, const char *pid, struct facts *f)
             "%*d %lld",
             &ticks) != 1)
         return;
-    /* On the wall clock, exact to a tick. (The btime of /proc/stat has whole seconds only.) */
+    /* On the wall clock, exact to a tick. (The btime of /proc/stat has whole seconds
+     * only.) */
     int64_t started_ns = clock_wall_ns() - clock_mono_us() * 1000 +
                          ticks * (1000000000 / sysconf(_SC_CLK_TCK));
     struct span rest = buf_span(&line);
@@ -471,8 +472,8 @@ static int send_request(struct httpc *http, const char *path, struct span body,
     return httpc_call(http, &request, BODY_MAX, reply, err);
 }
 
-/* As planned: the certificate that the changes leave or put there is the administrator's own,
- * or that of the Secret, or without a Secret the files on the node. */
+/* As planned: the certificate that the changes leave or put there is the administrator's
+ * own, or that of the Secret, or without a Secret the files on the node. */
 void facts_reach(struct facts *f, bool planned)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","

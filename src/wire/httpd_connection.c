@@ -473,8 +473,8 @@ static bool is_setting_up(const struct httpd_listener *listener, int64_t now)
            atomic_load(&listener->setup_fd) >= 0 && now < listener->setup_until_ms;
 }
 
-/* Accepts one connection. Returns whether to call it again at once: false if none is pending,
- * there is no room for one, or accept fails and will be tried again later. */
+/* Accepts one connection. Returns whether to call it again at once: false if none is
+ * pending, there is no room for one, or accept fails and will be tried again later. */
 static bool accept_one(struct httpd_listener *listener)
 {
     struct sockaddr_storage addr;

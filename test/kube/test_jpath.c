@@ -3,10 +3,11 @@
 
 #include "lib/unit.h"
 
-/* Values of foreign JSON by path: whatever is on the way, there is no value rather than a fault. */
+/* Values of foreign JSON by path: whatever is on the way, there is no value rather than a
+ * fault. */
 
-/* The API server stores a NUL in an annotation: it must not hide the other objects of a list, and
- * nothing is compared or written back without what follows the NUL. */
+/* The API server stores a NUL in an annotation: it must not hide the other objects of a
+ * list, and nothing is compared or written back without what follows the NUL. */
 TEST(a_string_with_a_nul_is_no_fault_of_the_document)
 {
     json_auto_t *j =

@@ -395,7 +395,8 @@ static void ck_kubeadm(const char *version, const char *scheduler, const char *a
     json_decref(j);
 }
 
-/* What would be written back is the whole text, and only over the version that was read. */
+/* What would be written back is the whole text, and only over the version that was
+ * read. */
 TEST(kubeadms_configmap_is_read_whole_or_not_at_all)
 {
 #define MAP(version, tail)                                                               \
