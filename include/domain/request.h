@@ -206,9 +206,9 @@ bool request_names_model(const struct request *r, struct span model);
  * cards: these are of one kind, and no full cards. */
 bool request_accepts_instance(const struct request *r, const struct card_kind *kind);
 
-/* Does it accept a card of that kind: by its clock, its model, and the rules of a dialect? Nothing else
- * decides on what a card is. A new condition is one more term, and one that request_of_any_card below
- * leaves out. */
+/* Does it accept a card of that kind: by its clock, its model, and the rules of a
+ * dialect? Nothing else decides on what a card is. A new condition is one more term, and
+ * one that request_of_any_card below leaves out. */
 static inline bool request_accepts_card(const struct request *r,
                                         const struct card_kind *kind)
 {
@@ -250,7 +250,8 @@ static inline bool request_is_unsettled(const struct request *r)
     return r->dialect && !r->units;
 }
 
-/* Is what it takes a part of the card? The cards of a node are beyond its first cache lines. */
+/* Is what it takes a part of the card? The cards of a node are beyond its first cache
+ * lines. */
 static inline bool request_is_of_card(const struct request *r)
 {
     return r->kind == REQUEST_MEMORY && (r->percent || request_is_unsettled(r));
@@ -310,7 +311,8 @@ struct request request_copy_without_parts(const struct request *r, struct arena 
 /* Are the requests the same, apart from these parts? */
 bool request_equal(const struct request *a, const struct request *b);
 
-/* Appends what it says of a card, each behind a comma: ", model T4, memory clock at least 5001 MHz". */
+/* Appends what it says of a card, each behind a comma: ", model T4, memory clock at least
+ * 5001 MHz". */
 void request_write_card(struct buf *out, const struct request *r);
 /* A short form for messages: "8 GiB", "8 GiB on 2 cards", "2 whole cards". */
 void request_write(struct buf *out, const struct request *request, int64_t unit_mib);

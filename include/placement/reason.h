@@ -47,17 +47,17 @@ enum { OBSTACLES_MAX = SCV_MAX_CARDS + 8 };
  * index. None of the node: the pod fits there. */
 size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
                    struct obstacle list[OBSTACLES_MAX]);
-/* All words of an obstacle that do not depend on amounts or states. A kind is described here alone,
- * and reads so in sentences, in `explain`, in JSON and in metrics. */
+/* All words of an obstacle that do not depend on amounts or states. A kind is described
+ * here alone, and reads so in sentences, in `explain`, in JSON and in metrics. */
 struct obstacle_words {
     const char *word;        /* in JSON */
     enum reason_class class; /* up to CARDS */
-    const char *
-        text; /* of the node: its sentence, or what follows what the request needs; of a card:
-                         what is wrong with it; NULL: reason.c writes it by amounts and states */
-    const char *
-        change; /* after "the pod fits on node n", or "... if GPU0", or of MODEL before it: the
-                           change that removes it; NULL: explain tries others */
+    /* Of the node: its sentence, or what follows what the request needs. Of a card: what is
+     * wrong with it. NULL: reason.c writes it by amounts and states. */
+    const char *text;
+    /* After "the pod fits on node n", or "... if GPU0", or of MODEL before it: the change
+     * that removes it. NULL: explain tries others. */
+    const char *change;
 };
 extern const struct obstacle_words obstacle_words[OBSTACLES];
 /* Appends the obstacles of the node as one sentence; nothing if the pod fits. */

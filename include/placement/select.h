@@ -9,10 +9,11 @@
  * reservations, gangs, preemption and defrag all ask here, so they cannot disagree.
  *
  * A new condition that a request sets on a card has one place: on what the card is,
- * request_accepts_card (domain/request.h); on what is left of it, card_takes in select.c. Which
- * requests the sums and rows of a node decide, without its cards, follows from these two. A
- * condition on the node belongs into select_obstacle there, and into select_least_mib. A reason why a
- * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
+ * request_accepts_card (domain/request.h); on what is left of it, card_takes in select.c.
+ * Which requests the sums and rows of a node decide, without its cards, follows from
+ * these two. A condition on the node belongs into select_obstacle there, and into
+ * select_least_mib. A reason why a card takes no pod at all belongs into the state of the
+ * card (domain/ledger_derive.c).
  *
  * A request in a dialect has another meaning on nodes of that dialect: all functions here take the
  * request of the pod, and apply request_on, unless they say otherwise.
@@ -152,8 +153,8 @@ void select_take_nominated(struct select_view *view, const struct select_view *l
 /* select_cards of the view SELECT_AS_IS. Most requests are decided by the node's sums, without
  * reading its cards. */
 enum fit select_fit(const struct ledger_node *node, const struct request *request);
-/* The same of the view SELECT_ALL, in which the pod stands beside those that precede it. *alone:
- * select_fit, which reasons are made of. */
+/* The same of the view SELECT_ALL, in which the pod stands beside those that precede it.
+ * *alone: select_fit, which reasons are made of. */
 enum fit select_fit_beside(const struct ledger_node *node, const struct select_pod *pod,
                            enum fit *alone);
 static inline enum fit select_fit_pod(const struct ledger_node *node,
@@ -165,9 +166,10 @@ static inline enum fit select_fit_pod(const struct ledger_node *node,
 /* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
  * of lower priority, or for such nominated ones? */
 bool select_takes(const struct ledger_node *node, const struct select_pod *pod);
-/* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it,
- * as long as they suit; else such that it takes from nobody; else others. 0: the kubelet chooses them
- * (nvidia.com/gpu). False: it does not fit, or requests no GPU there. */
+/* The cards for the bind of the pod, beside all nominated pods: those that are reserved
+ * for it, as long as they suit; else such that it takes from nobody; else others. 0: the
+ * kubelet chooses them (nvidia.com/gpu). False: it does not fit, or requests no GPU
+ * there. */
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen);
 
@@ -230,7 +232,7 @@ static inline bool select_isolation_allows(const struct ledger_node *node,
     return !request->isolation || (request->isolation & node->isolation) ||
            MUTANT(isolation_ignored);
 }
-/* What the node itself lacks for the request, whatever its cards are: up to NO_COMPUTE, or
- * OBSTACLE_NONE. `request`: of request_on. */
+/* What the node itself lacks for the request, whatever its cards are: up to NO_COMPUTE,
+ * or OBSTACLE_NONE. `request`: of request_on. */
 enum obstacle_kind select_obstacle(const struct ledger_node *node,
                                    const struct request *request);

@@ -5,8 +5,8 @@
 #include "base/opt.h"
 
 /*
- * The entry point of the programs: main from parsing the options to the exit status, and the
- * common options of those that run in a cluster.
+ * The entry point of the programs: main from parsing the options to the exit status, and
+ * the common options of those that run in a cluster.
  */
 
 /* The first member of the program's config. */
@@ -46,13 +46,17 @@ struct entry {
     int (*verdict)(void *started, struct err *err);
 };
 
-/* Parses the options into *config, which must be zeroed, calls `run`, and prints its error.
- * Returns what it returned; 0: options that only print something. Releases the config. */
+/* Parses the options into *config, which must be zeroed, and calls `run`. Returns what
+ * that returned; 0: options that only print something; -1: bad options. The error is
+ * printed only if the result is negative. Frees the strings and lists of the config
+ * before it returns: what `run` keeps of them in ctx may then be released, but not
+ * used. */
 int entry_command(const struct opt_program *program, void *config, int argc, char **argv,
                   int (*run)(void *ctx, struct err *err), void *ctx);
 
-/* The body of main: raises the limit of descriptors, parses the options as entry_command, starts
- * the program, waits for SIGTERM or SIGINT, and stops it. Returns the exit status. */
+/* The body of main: raises the limit of descriptors, parses the options as entry_command,
+ * starts the program, waits for SIGTERM or SIGINT, and stops it. Returns the exit
+ * status. */
 int entry_main(const struct entry *e, void *config, int argc, char **argv);
 
 /* Writes the text to standard output, and clears it. */

@@ -40,7 +40,7 @@ enum tls_group {
     TLS_ANY = TLS_GROUPS, /* httpd_client_name: any authority, whatever the name is */
 };
 
-/* Strings are borrowed. */
+/* Strings, and the arrays `names` of strings, are borrowed until tls_free. */
 struct tls_config {
     const char *name;                 /* of the listener, for logs */
     const char *cert_file, *key_file; /* the certificate chain, and its key; NULL: */

@@ -102,10 +102,10 @@ static int read_answer(struct assess *a, const json_t *answer, struct err *err)
             SPAN_ARG(jpath_text(answer, "error")));
     json_array_foreach(jpath(answer, "data.result"), i, sample)
     {
-        const char *text = jpath_text(sample, "value.1").p;
-        char *end = NULL;
-        double mib = text ? strtod(text, &end) / MIB : 0;
-        if (!text || end == text || *end)
+        const char *text = jpath_string(sample, "value.1");
+        char *end;
+        double mib = strtod(text, &end) / MIB;
+        if (end == text || *end)
             return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
         if (mib >= 0 && mib < MIB_MAX) /* neither NaN nor infinite */
             used(jpath(sample, "metric.of") ? a->used_cards : a->used,
@@ -183,7 +183,7 @@ static void count(struct assess *a, const struct host *h, const char *key, int64
 
 static struct span label(const json_t *labels, const char *key)
 {
-    return span_of(json_string_value(json_object_get(labels, key)));
+    return jpath_text(json_object_get(labels, key), "");
 }
 
 static int64_t label_number(const json_t *labels, const char *key)
@@ -369,8 +369,8 @@ static int compare(const void *x, const void *y)
                ?: quantity_compare(q->need, p->need);
 }
 
-/* Places each pod on the node with the fullest card in use that takes it, else on one with an empty
- * card. */
+/* Places each pod on the node with the fullest card in use that takes it, else on one
+ * with an empty card. */
 static void place_all(struct assess *a)
 {
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);

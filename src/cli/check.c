@@ -299,8 +299,7 @@ static enum writer writer_of(const json_t *pod)
     json_auto_t *words = json_array();
     json_array_extend(words, json_object_get(run, "command"));
     size_t i;
-    struct span program = {0},
-                path = span_of(json_string_value(json_array_get(words, 0)));
+    struct span program = {0}, path = jpath_text(words, "0");
     while (path.p)
         program = span_cut(&path, '/');
     bool known = span_eq(program, SPAN("gpushare-node")), given = false;
@@ -316,8 +315,7 @@ static enum writer writer_of(const json_t *pod)
     json_array_extend(words, json_object_get(run, "args"));
     json_array_foreach(words, i, word)
     {
-        struct span value = span_of(json_string_value(word)),
-                    name = span_cut(&value, '=');
+        struct span value = jpath_text(word, ""), name = span_cut(&value, '=');
         bool on = true;
         if (span_eq(name, SPAN("--publish"))) {
             bool unread = value.p && opt_parse_bool(value, &on, NULL);

@@ -23,8 +23,7 @@
 
 static struct span annotation(const json_t *pod, const char *key)
 {
-    return span_of(
-        json_string_value(json_object_get(jpath(pod, "metadata.annotations"), key)));
+    return jpath_text(json_object_get(jpath(pod, "metadata.annotations"), key), "");
 }
 
 static const json_t *controller_of(const json_t *pod)

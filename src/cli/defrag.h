@@ -22,8 +22,8 @@
  * CPU, memory and cards.
  */
 
-/* The rules have, by UID, what was read of each pod; an empty object has none. Adds the items of a
- * PodList that the ledger has. An item replaces the one with its UID. */
+/* The rules have, by UID, what was read of each pod; an empty object has none. Adds the
+ * items of a PodList that the ledger has. An item replaces the one with its UID. */
 void defrag_rules_add_pods(json_t *rules, const struct ledger *l, const json_t *items);
 
 /* Why the pod stays where it is, as the end of a sentence; NULL: it may be moved. */

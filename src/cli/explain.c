@@ -182,7 +182,8 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         buf_adds(p->out, "  no card is recorded for this pod\n");
     diagnosis_pod(p->l, p->pod, add_difference, p);
     add_source(p, object);
-    /* The Go plugin overwrites the time when it confirms the pod; our device plugin does not. */
+    /* The Go plugin overwrites the time when it confirms the pod; our device plugin does
+     * not. */
     struct span time =
         jpath_text(p->facts->object, "metadata.annotations." KEY_MEM_ASSUME_TIME);
     int64_t ns;

@@ -76,7 +76,8 @@ static void add_card_row(struct explain_page *p, struct table *t,
         buf_adds(&why, show_units(o->needed - o->there, p->unit).s);
     if (o->kind == OBSTACLE_COMPUTE)
         buf_printf(&why, "%" PRId64 " %% of its compute", o->needed - o->there);
-    /* Names a pod that has the card through nvidia.com/...; a claim has no certain card. */
+    /* Names a pod that has the card through nvidia.com/...; a claim has no certain
+     * card. */
     struct ledger_node_info info = ledger_node_info(node);
     const struct scv_held *held = info.held, *end = held + info.n_held;
     while (o->kind == OBSTACLE_HELD && held < end &&
@@ -351,11 +352,15 @@ static void try_less(struct explain_page *p, enum less what)
     }
     lessen(p, what, low, &less, &words);
     const struct ledger_node *node = find_fit(p, &less);
-    request_write_card(&card, r);
+    if (r->models.n || !r->rules.n) /* else the clock need not be why */
+        request_write_card(&card, r);
     if (what == ANY_CARD && !list_models(p, &models))
-        buf_printf(&text, "no node has%s; models in the cluster: %s%s",
-                   card.n ? card.p + 1 : " cards that the annotations accept",
-                   models.n ? models.p : "none known", node ? "; " : "");
+        buf_printf(&text, "no node has %s%s; models in the cluster: %s%s",
+                   r->models.n ? ""
+                   : card.n    ? "cards with "
+                               : "cards that the annotations accept",
+                   card.n ? card.p + 2 : "", models.n ? models.p : "none known",
+                   node ? "; " : "");
     else if (what == LESS_ISOLATION && r->isolation & SCV_ISOLATION_DRIVER)
         add_change(p, "a node whose driver is 615 or newer");
     if (node)

@@ -15,8 +15,8 @@
 /* Of a PriorityClass that users create (HighestUserDefinablePriority). */
 enum { HIGHEST_PRIORITY = 1000000000 };
 
-/* Is its total enough? The extender hears only of nodes that kube-scheduler offers to the pod, and
- * kube-scheduler evicts where the total is too small. */
+/* Is its total enough? The extender hears only of nodes that kube-scheduler offers to the
+ * pod, and kube-scheduler evicts where the total is too small. */
 static bool may_evict_on(struct explain_page *p, const struct ledger_node *node)
 {
     const struct request *r = p->r;

@@ -206,8 +206,8 @@ static void add_option(struct kubectl *k, const char *name, const char *value)
         (char *)arena_printf(&k->arena, "--%s=%s", name, value);
 }
 
-/* Runs kubectl with these words, which end with NULL, and the options of the connection, and its
- * keeper. */
+/* Runs kubectl with these words, which end with NULL, and the options of the connection,
+ * and its keeper. */
 static int start(struct kubectl *k, struct keeper *keeper, const char *const *words,
                  int out, const char *dir, struct err *err)
 {

@@ -580,8 +580,8 @@ static bool has_extender(const struct cli_config *c)
     return c->extender && strcmp(c->extender, "none");
 }
 
-/* "kube-system/gpushare-schd-extender:12345". False: --extender is of another form, and *ns
- * empty. */
+/* "kube-system/gpushare-schd-extender:12345". False: --extender is of another form, and
+ * *ns empty. */
 static bool names_service(const struct cli_config *c, struct span *ns,
                           struct span *service)
 {
@@ -916,7 +916,8 @@ int session_load(struct session *s, struct err *err)
     int64_t unit = c->unit_mib ?: session_unit_of_cluster(s->state);
     const struct ledger *l = cluster_state_ledger(s->state);
     const struct dialect *dialect = NULL;
-    /* Nodes of the dialect are for an extender that reads its requests, and knows its names. */
+    /* Nodes of the dialect are for an extender that reads its requests, and knows its
+     * names. */
     for (uint32_t i = 0; i < ledger_node_slots(l) && !dialect; i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
         if (!node || node->dialect == SCV_DIALECT_NONE)

@@ -85,8 +85,9 @@ struct view_source cluster_state_source(const struct cluster_state *cs);
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
 /* Changes whenever anything visible changes. */
 uint64_t cluster_state_generation(const struct cluster_state *cs);
-/* The struct cluster_state_node, cluster_state_heartbeat (CORE_LEASES) or scv, which is complete, of
- * a node by its name; the struct cluster_state_pod by its UID. NULL: not found. */
+/* The struct cluster_state_node, cluster_state_heartbeat (CORE_LEASES) or scv, which is
+ * complete, of a node by its name; the struct cluster_state_pod by its UID. NULL: not
+ * found. */
 const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
                                struct span key);
 /* All, sorted by name (pods: namespace, name, UID). Allocated in the arena. */

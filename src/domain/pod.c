@@ -253,8 +253,8 @@ static struct resource_list requests_of_containers(const struct pod_requests_rea
         raise_to(&total, &r->pod_actuated);
         return total;
     }
-    /* What the kubelet allocated to each container, and what each has. Without a status, the
-     * spec counts. */
+    /* What the kubelet allocated to each container, and what each has. Without a status,
+     * the spec counts. */
     static const struct resource_list nothing;
     for (const struct container_entry *c = r->containers.first; c; c = c->next) {
         const struct container_entry *status = r->statuses.first;

@@ -291,9 +291,9 @@ void promise_write(struct buf *out, const struct promise *p,
     write_number(&w, KEY_MEMORY_UNIT, p->unit_mib);
     jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("false"));
     write_number(&w, KEY_MEM_ASSUME_TIME, time_ns);
-    /* JSON inside a string. Memory: each container gets an even part of each card, or in a
-     * dialect its own, also of whole cards. Other whole cards: containers get the cards in
-     * order. */
+    /* JSON inside a string. Memory: each container gets an even part of each card, or in
+     * a dialect its own, also of whole cards. Other whole cards: containers get the cards
+     * in order. */
     bool memory = request->kind == REQUEST_MEMORY || request->dialect;
     size_t next = 0;
     const char *comma = "";

@@ -68,8 +68,8 @@ static bool read_digits(struct span *s, int64_t *value, int *behind)
     return any;
 }
 
-/* The value times 10^shift, rounded up; *fraction: it is not whole. False when the text is no
- * quantity or does not fit. */
+/* The value times 10^shift, rounded up; *fraction: it is not whole. False when the text
+ * is no quantity or does not fit. */
 static bool read_value(struct span text, int shift, int64_t *value, bool *fraction)
 {
     struct scale scale;

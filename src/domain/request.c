@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the limits, labels and annotations of a pod to its request: request_of, upwards from "in a
- * dialect". Most pods pass plain_request, limit_request, memory_request and read_conditions.
+ * From the limits, labels and annotations of a pod to its request: request_of, upwards
+ * from "in a dialect". Most pods pass plain_request, limit_request, memory_request and
+ * read_conditions.
  *
- * For few pods alone, and skipped otherwise: slots_request, label_request, the parts of containers and
- * request_settle, all that is in a dialect, and what follows request_of, which compares and writes.
+ * For few pods alone, and skipped otherwise: slots_request, label_request, the parts of
+ * containers and request_settle, all that is in a dialect, and what follows request_of,
+ * which compares and writes.
  */
 #include "domain/request.h"
 
@@ -339,8 +341,8 @@ struct labels {
     int64_t number, memory, clock;
 };
 
-/* Reads what a pod says beside its limits, in whatever words these are: in which order it takes cards,
- * and what a card must be. A new condition on a card is read here. */
+/* Reads what a pod says beside its limits, in whatever words these are: in which order it
+ * takes cards, and what a card must be. A new condition on a card is read here. */
 static int read_conditions(const struct pod *pod, struct arena *a, struct labels *l,
                            struct request *r, struct err *err)
 {

@@ -139,8 +139,8 @@ static bool checks_form(const struct access *a, const struct httpd_request *req,
 
 /* -- who may call -- */
 
-/* For kube-scheduler, or another replica. 401 without a certificate that a CA of this port verifies,
- * 403 with another's. */
+/* For kube-scheduler, or another replica. 401 without a certificate that a CA of this
+ * port verifies, 403 with another's. */
 static bool allows_verb(const struct access *a, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {

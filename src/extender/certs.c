@@ -67,8 +67,8 @@ static int call_api(struct certs *c, const struct kube_request *request,
     return rc;
 }
 
-/* Reads a Secret, which need not exist, or creates one from `body`, which it wipes. ERR_CONFLICT:
- * it exists by now. */
+/* Reads a Secret, which need not exist, or creates one from `body`, which it wipes.
+ * ERR_CONFLICT: it exists by now. */
 static int call_secret(struct certs *c, enum cert_secret secret, struct buf *body,
                        struct err *err)
 {
@@ -217,7 +217,8 @@ static int serve(struct certs *c, struct err *err)
 struct follower {
     const char *name;   /* for messages */
     const char *path;   /* of the API */
-    const char *at;     /* the text: a path of kube/jpath.h */
+    const char *in;     /* what has the text: a path of kube/jpath.h */
+    const char *key;    /* the text's key there, which can have dots */
     struct span wanted; /* the text */
     const char *patch_type;
     struct span patch; /* what sets it */
@@ -235,7 +236,8 @@ static void follow(struct certs *c, const struct follower *f, struct err *err)
     httpc_reply_fini(&reply);
     if (!object)
         rc = -1;
-    else if (!span_eq(jpath_text(object, f->at), f->wanted)) {
+    else if (!span_eq(jpath_text(json_object_get(jpath(object, f->in), f->key), ""),
+                      f->wanted)) {
         request.method = "PATCH";
         request.content_type = f->patch_type;
         request.body = f->patch;
@@ -282,7 +284,8 @@ static void follow_ca(struct certs *c, bool leads, struct err *err)
                                     c->config->scheduler_deployment),
                .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s",
                                     c->ns, c->config->scheduler_deployment),
-               .at = "spec.template.metadata.annotations." KEY_CA_CHECKSUM,
+               .in = "spec.template.metadata.annotations",
+               .key = KEY_CA_CHECKSUM,
                .wanted = buf_span(&sum),
                .patch_type = "application/merge-patch+json",
                .patch = span_of(patch)},
@@ -308,7 +311,8 @@ static void follow_ca_bundle(struct certs *c, struct err *err)
                                                 "/apis/admissionregistration.k8s.io/v1/"
                                                 "mutatingwebhookconfigurations/%s",
                                                 c->config->webhook),
-                           .at = "webhooks.0.clientConfig.caBundle",
+                           .in = "webhooks.0.clientConfig",
+                           .key = "caBundle",
                            .wanted = buf_span(&bundle),
                            .patch_type = "application/json-patch+json",
                            .patch = span_of(patch)},

@@ -75,9 +75,10 @@ struct core_driver_bind {
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
                      bool *not_leader, struct err *err);
 
-/* The input CORE_RESERVE: reserves cards for a pod on the first of the nodes that fits (core/core.h).
- * *at: the index of the node of CORE_RESERVE_DONE and CORE_RESERVE_PROMISED; n_nodes: of none. `why`
- * (may be NULL) gets why a gang is rejected or this process may not bind. */
+/* The input CORE_RESERVE: reserves cards for a pod on the first of the nodes that fits
+ * (core/core.h). *at: the index of the node of CORE_RESERVE_DONE and
+ * CORE_RESERVE_PROMISED; n_nodes: of none. `why` (may be NULL) gets why a gang is
+ * rejected or this process may not bind. */
 enum core_reserve_outcome core_driver_reserve(struct core_driver *driver,
                                               const struct core_input *reserve,
                                               struct buf *why, size_t *at);

@@ -88,7 +88,8 @@ void forward_free(struct forward *f)
 }
 
 /* A client for the address: the existing one, or a new one if the address or the
- * certificate has changed. The only place that sets URL and certificates of another replica. */
+ * certificate has changed. The only place that sets URL and certificates of another
+ * replica. */
 static struct httpc *client_for(struct forward *f, const char *address, struct err *err)
 {
     cleanup_buf struct buf cert = {0};

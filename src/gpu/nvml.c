@@ -62,8 +62,9 @@ const char *const gpu_library_dirs[GPU_LIBRARY_DIRS] = {
     "/lib/aarch64-linux-gnu/nvidia/current",
     "/lib"};
 
-/* The path of the library in a directory of the root; new, or NULL. Not that of the descriptor in
- * /proc: the loader takes a file for another one that it has loaded by the same name. */
+/* The path of the library in a directory of the root; new, or NULL. Not that of the
+ * descriptor in /proc: the loader takes a file for another one that it has loaded by the
+ * same name. */
 static char *find_in(int root, const char *directory)
 {
     char self[64], path[PATH_MAX];
@@ -165,8 +166,8 @@ static int list_processes(void *device, const struct list_call *list,
         for (unsigned k = 0; k < n; k++) {
             memcpy(&v1, items + k * size, sizeof v1);
             int64_t bytes = v1.used < 1ULL << 60 ? (int64_t)v1.used : -1;
-            /* A process with compute and graphics contexts is in both lists, with the same
-             * bytes; so is a client of MPS. */
+            /* A process with compute and graphics contexts is in both lists, with the
+             * same bytes; so is a client of MPS. */
             size_t at = 0;
             while (at < out->n && out->p[at].pid != v1.pid)
                 at++;
@@ -222,8 +223,8 @@ static int read_utilization(const struct nvml_calls *c, void *device,
     return rc;
 }
 
-/* NVML_OK, or the code of the call that found the driver gone or the card lost. Cards without graphics
- * or MPS do not support these two lists; compute is required. */
+/* NVML_OK, or the code of the call that found the driver gone or the card lost. Cards
+ * without graphics or MPS do not support these two lists; compute is required. */
 static int read_processes(const struct nvml_calls *c, void *device, struct arena *a,
                           struct gpu_card *card)
 {
@@ -503,8 +504,8 @@ static int add_instances(const struct nvml_calls *call, void *device,
             card->index = GPU_MAX_CARDS + GPU_MAX_INSTANCES * parent->index + (int32_t)i;
             n++;
             rc = read_instance(call, instance, &s->arena, parent, card);
-            /* The compute instances of one GPU instance share its memory, and NVML names all of it
-             * for each: only the first is a card that can be promised. */
+            /* The compute instances of one GPU instance share its memory, and NVML names
+             * all of it for each: only the first is a card that can be promised. */
             for (const struct gpu_card *other = s->cards; other < card; other++)
                 if (!strcmp(other->parent_uuid, card->parent_uuid) &&
                     gpu_knows(other, GPU_INSTANCE) && gpu_knows(card, GPU_INSTANCE) &&
@@ -653,9 +654,9 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
         return rc;
     if (card->state == GPU_LOST)
         return NVML_OK;
-    /* Events are registered once per event set. One unsupported event type makes NVML reject all of
-     * them. (After another rejection the set may be broken, says nvml.h; the wait returns an error
-     * then.) */
+    /* Events are registered once per event set. One unsupported event type makes NVML
+     * reject all of them. (After another rejection the set may be broken, says nvml.h;
+     * the wait returns an error then.) */
     if (n->set && !slot->tried) {
         unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
         slot->tried = true;

@@ -17,12 +17,14 @@ const json_t *jpath(const json_t *j, const char *path)
 
 struct span jpath_text(const json_t *j, const char *path)
 {
-    return span_of(json_string_value(jpath(j, path)));
+    const json_t *text = jpath(j, path);
+    return (struct span){json_string_value(text), json_string_length(text)};
 }
 
 const char *jpath_string(const json_t *j, const char *path)
 {
-    return json_string_value(jpath(j, path)) ?: "";
+    struct span text = jpath_text(j, path);
+    return text.n && !memchr(text.p, '\0', text.n) ? text.p : "";
 }
 
 int64_t jpath_number(const json_t *j, const char *path)

@@ -216,8 +216,8 @@ static void read_manifests(struct facts *f)
             file.why.code != ERR_NONE &&
             (strstr(name, "scheduler") ||
              (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
-        /* kubeadm's pod is recognized by its name, which the static pods of other distributions and
-         * second schedulers do not have. */
+        /* kubeadm's pod is recognized by its name, which the static pods of other
+         * distributions and second schedulers do not have. */
         bool found = file.why.code == ERR_NONE &&
                      !strcmp(jpath_string(file.json, "metadata.name"), ours) &&
                      jpath(file.json, "spec.containers.0");
@@ -288,7 +288,8 @@ static void read_process(const char *proc, const char *pid, struct facts *f)
             "%*d %lld",
             &ticks) != 1)
         return;
-    /* On the wall clock, exact to a tick. (The btime of /proc/stat has whole seconds only.) */
+    /* On the wall clock, exact to a tick. (The btime of /proc/stat has whole seconds
+     * only.) */
     int64_t started_ns = clock_wall_ns() - clock_mono_us() * 1000 +
                          ticks * (1000000000 / sysconf(_SC_CLK_TCK));
     struct span rest = buf_span(&line);
@@ -413,17 +414,24 @@ void facts_read_extender(struct facts *f)
 static const char kubeadm_path[] =
     "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
 
-void facts_read_kubeadm(struct facts *f)
+void facts_decode_kubeadm(struct span json, struct facts *f)
 {
     struct facts_file *file = &f->kubeadm;
-    cleanup_reply struct httpc_reply reply = {0};
-    file->path = xstrdup(KUBEADM);
-    if (call_api(f, kubeadm_path, SPAN(""), &reply, &file->why) == 0) {
-        json_auto_t *map = jpath_read(buf_span(&reply.body), NULL);
-        buf_adds(&file->bytes, jpath_string(map, "data.ClusterConfiguration"));
-        f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
+    json_auto_t *map = jpath_read(json, NULL);
+    buf_add_span(&file->bytes, jpath_text(map, "data.ClusterConfiguration"));
+    f->kubeadm_version = xstrdup(jpath_string(map, "metadata.resourceVersion"));
+    if (*f->kubeadm_version)
         file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
-    }
+    else
+        err_set(&file->why, ERR_INVALID, KUBEADM ": the response has no resourceVersion");
+}
+
+void facts_read_kubeadm(struct facts *f)
+{
+    cleanup_reply struct httpc_reply reply = {0};
+    f->kubeadm.path = xstrdup(KUBEADM);
+    if (call_api(f, kubeadm_path, SPAN(""), &reply, &f->kubeadm.why) == 0)
+        facts_decode_kubeadm(buf_span(&reply.body), f);
 }
 
 int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err)
@@ -464,8 +472,8 @@ static int send_request(struct httpc *http, const char *path, struct span body,
     return httpc_call(http, &request, BODY_MAX, reply, err);
 }
 
-/* As planned: the certificate that the changes leave or put there is the administrator's own,
- * or that of the Secret, or without a Secret the files on the node. */
+/* As planned: the certificate that the changes leave or put there is the administrator's
+ * own, or that of the Secret, or without a Secret the files on the node. */
 void facts_reach(struct facts *f, bool planned)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","

@@ -51,11 +51,11 @@ enum facts_answer {
 };
 
 struct facts {
-    /* Both borrowed. The node's root folder ("" for this machine); the kubeconfig of the API server,
-     * NULL: /etc/kubernetes/admin.conf of the node. */
+    /* Both borrowed. The node's root folder ("" for this machine); the kubeconfig of the
+     * API server, NULL: /etc/kubernetes/admin.conf of the node. */
     const char *root, *kubeconfig;
-    /* Of the extender, for what is planned: HOST:PORT, borrowed; NULL: as configured, or the node
-     * port of its Service. Plain HTTP. */
+    /* Of the extender, for what is planned: HOST:PORT, borrowed; NULL: as configured, or
+     * the node port of its Service. Plain HTTP. */
     const char *address;
     bool insecure;
     /* Of the extender, its Secret and its Service; borrowed. NULL: kube-system. It is not
@@ -102,14 +102,17 @@ int facts_write_kubeadm(const struct facts *f, struct span text, struct err *err
 /* Decodes the API server's JSON into f->secret. -1: a key is missing or is not base64, or
  * the certificate is not one of ca.crt, or does not belong to the key. */
 int facts_decode_secret(struct span json, struct facts *f, struct err *err);
+/* Decodes the ConfigMap into f->kubeadm. It is not cut at a NUL, with which it is no
+ * YAML. */
+void facts_decode_kubeadm(struct span json, struct facts *f);
 
 /*
  * Calls the extender as kube-scheduler does: POST to the filter verb, with a pod that
  * requests nothing and without nodes, which changes nothing.
  *
- * `planned`: the call that kube-scheduler makes after the changes of change.h, with the Secret's
- * certificate where these set it. Else as configured, with URL and TLS files of the entry, if there
- * is one.
+ * `planned`: the call that kube-scheduler makes after the changes of change.h, with the
+ * Secret's certificate where these set it. Else as configured, with URL and TLS files of
+ * the entry, if there is one.
  */
 void facts_reach(struct facts *f, bool planned);
 /* Is kube-scheduler, which runs with the pod's options, healthy? Calls its /healthz. */
@@ -135,8 +138,8 @@ const json_t *facts_find_entry(const json_t *config);
 bool facts_has_our_certificate(const json_t *entry);
 /* Does it have a client certificate of the administrator? Such an entry stays. */
 bool facts_has_own_certificate(const json_t *entry);
-/* The urlPrefix after the changes: f->address, or as it is, or the node port of the Service on
- * 127.0.0.1, which is FACTS_NODE_PORT if it was not read. New. */
+/* The urlPrefix after the changes: f->address, or as it is, or the node port of the
+ * Service on 127.0.0.1, which is FACTS_NODE_PORT if it was not read. New. */
 char *facts_planned_url(const struct facts *f);
 /* The file that was changed since the process started, and that kube-scheduler reads only
  * when it starts: its configuration, or the CA of tlsConfig. NULL: none. It reads the
@@ -145,8 +148,8 @@ char *facts_planned_url(const struct facts *f);
 const struct facts_file *facts_newer_file(const struct facts *f);
 /* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
 const char *facts_below(const char *path, const char *mount);
-/* The path on the node of a path in the container, by its hostPath volumes, below `root`. Without
- * such a volume, *mounted is false, and the path is the same. New. */
+/* The path on the node of a path in the container, by its hostPath volumes, below `root`.
+ * Without such a volume, *mounted is false, and the path is the same. New. */
 char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
                          bool *mounted);
 /* What to do on a node that is not kubeadm's. */

@@ -221,7 +221,8 @@ int grpcc_exchange(int fd, const struct grpcc_request *req, int64_t until_ms,
     if (call.id < 0)
         fail(&call, GRPC_INTERNAL, "%s", nghttp2_strerror(call.id));
     while (!call.is_done) {
-        /* Read also after a failed write: the peer may have responded before it closed. */
+        /* Read also after a failed write: the peer may have responded before it
+         * closed. */
         int sent = nghttp2_session_send(session);
         call.socket.reads = READS;
         int received = nghttp2_session_recv(session);

@@ -29,8 +29,8 @@ enum {
      * arrives in pieces of up to half of it. */
     POOL_THREADS = 64 * 1024,
     POOL_EVENTS = 16 * 1024,
-    /* glibc keeps stacks of 40 MiB together for later threads, and a burst of binds is some
-     * thirty connections. The largest frame of a handler has 74 KiB (metrics). */
+    /* glibc keeps stacks of 40 MiB together for later threads, and a burst of binds is
+     * some thirty connections. The largest frame of a handler has 74 KiB (metrics). */
     STACK_BYTES = 1 << 20,
     /* libmicrohttpd still counts a connection for a moment after on_closed. */
     SPARE_CONNECTIONS = HTTPD_SPARE + 16,
@@ -168,8 +168,8 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
     listener->conf.name = xstrdup(config->name ? config->name : "http");
     listener->conf.address = NULL; /* borrowed until here */
     pthread_cond_init(&listener->handed, NULL);
-    /* Each listener gets at most a quarter of the descriptors. A handler may need one of its
-     * own, for a call to another server. */
+    /* Each listener gets at most a quarter of the descriptors. A handler may need one of
+     * its own, for a call to another server. */
     struct httpd_listener_config *conf = &listener->conf;
     struct rlimit limit = {.rlim_cur = CONNECTIONS};
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -473,7 +473,8 @@ static bool is_setting_up(const struct httpd_listener *listener, int64_t now)
            atomic_load(&listener->setup_fd) >= 0 && now < listener->setup_until_ms;
 }
 
-/* Accepts one connection. False: none is pending, or there is no room for it. */
+/* Accepts one connection. Returns whether to call it again at once: false if none is
+ * pending, there is no room for one, or accept fails and will be tried again later. */
 static bool accept_one(struct httpd_listener *listener)
 {
     struct sockaddr_storage addr;
@@ -483,7 +484,6 @@ static bool accept_one(struct httpd_listener *listener)
     int fd =
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-        /* Whether to call accept again at once after it has failed. */
         if (errno == EAGAIN)
             return false;
         if (errno == ECONNABORTED || errno == EPROTO || errno == EINTR || errno == EPERM)

@@ -121,8 +121,8 @@ struct httpd_conn {
     atomic_bool trusted; /* see wire/httpd.h */
     bool queued;         /* waits for a handler; httpd.lock */
     bool held;           /* part of listener.held */
-    /* Part of listener.leaving; written under httpd.lock. A request that waits for a handler
-     * is to stop waiting. */
+    /* Part of listener.leaving; written under httpd.lock. A request that waits for a
+     * handler is to stop waiting. */
     atomic_bool leaving;
     uint64_t acked;           /* acceptor: bytes acknowledged at the last deadline */
     int64_t first_due_ms;     /* deadline of the first request; 0 after it */

@@ -98,8 +98,8 @@ static int add_group(struct tls_material *m, int group, struct span pem)
                                                 GNUTLS_X509_FMT_PEM, 0, 0);
 }
 
-/* Makes the credentials of later connections, and keeps the contents. -1: something is invalid,
- * or has expired while the certificate in use has not; nothing changes. */
+/* Makes the credentials of later connections, and keeps the contents. -1: something is
+ * invalid, or has expired while the certificate in use has not; nothing changes. */
 static int use(struct tls *t, const struct span now[CONTENTS], struct err *err)
 {
     gnutls_datum_t cert = datum(now[CERT]), key = datum(now[KEY]);

@@ -106,12 +106,13 @@
     "," ASKS("db", ON("n2"), "Running", "1", "900Mi",                                    \
              "") "," ASKS("ds", ON("n2"), "Running", "0", "0",                           \
                           "") "," ASKS("done", ON("n1"), "Succeeded", "1", "1Gi", "")
-#define WITHOUT "  - the pod fits on node "
+#define WITHOUT        "  - the pod fits on node "
+#define CLOCKED(notes) POD_OF("w", "", "8", notes "},\"labels\":{\"scv/clock\":\"9000\"")
 
 #define CORDON .nodes = CORDONED("n2"), .scvs = SCV_OF("n2", T4("0"))
 #define TOLERATES(members)                                                               \
     TERMS("\"tolerations\":[{\"key\":\"other\",\"operator\":\"Exists\"},{" members "}]"  \
-                                                                                   ",")
+          ",")
 #define LEADS "\"preemptAfterSeconds\":30,\"leader\":true"
 #define VIEW(more, preemption)                                                           \
     "{" more ",\"holder\":\"b@10.0.0.7:12345\",\"pendingPods\":[{\"uid\":\"u-other\"},"  \
@@ -262,6 +263,12 @@ static const struct {
      .has =
          {"  - no node has model Tesla V100; models in the cluster: Tesla T4; with any "
           "model or clock, the pod fits on node n1\n"}},
+    {{BOTH, .pods = CLOCKED("")},
+     .has = {"  - no node has cards with memory clock at least 9000 MHz; models in the "
+             "cluster: Tesla T4; with any model or clock, the pod fits on node n1\n"}},
+    {{BOTH, .pods = CLOCKED("\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4\"")},
+     .has = {"  - no node has model Tesla T4, memory clock at least 9000 MHz; models in "
+             "the cluster: Tesla T4; with any"}},
     /* What no node, or only a full one, can enforce. */
     {{.nodes = TWO_NODES,
       .scvs = ISOLATING(LIBRARY, "n1", T4("0")) "," SCV_OF("n2", T4("0")),

@@ -13,8 +13,8 @@
  * answer), `config` where it is not the default, and what HAMi answered. An answer is a text, which
  * the test also makes of ours:
  *
- *     admission   "refused" (by the API server or HAMi's webhook), or whose scheduler gets the pod,
- *                 which here the policies decide
+ *     admission   "refused" (by the API server or HAMi's webhook), or whose scheduler gets
+ *                 the pod, which here the policies decide
  *     sets        the limits that the webhook adds to each container
  *     asks        each container with a card: cards x memory on each, percent of compute
  *     given       the same with the cards that HAMi has chosen, and MiB of percentages

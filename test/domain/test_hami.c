@@ -163,7 +163,8 @@ TEST(annotations_restrict_the_cards)
     ck_assert(request_accepts_card(request_on(&r, SCV_DIALECT_HAMI), &kind));
 }
 
-/* nvidia.com/gpu alone can mean cards that the kubelet chooses; beside HAMi's other limits it cannot. */
+/* nvidia.com/gpu alone can mean cards that the kubelet chooses; beside HAMi's other
+ * limits it cannot. */
 TEST(links_can_be_demanded_of_cards_in_its_words)
 {
     static const char link[] = "'" KEY_MIN_LINK "':'NV'";

@@ -171,8 +171,8 @@ static void want(const char *path, struct span text)
                    path);
 }
 
-/* Each string literal, without its conversions: "needs %d MiB on one card". The page of explain says
- * itself what its words mean. */
+/* Each string literal, without its conversions: "needs %d MiB on one card". The page of
+ * explain says itself what its words mean. */
 static void check_texts(const char *path, void *ctx)
 {
     (void)ctx;

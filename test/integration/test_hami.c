@@ -223,6 +223,11 @@ TEST(explain_speaks_both_languages)
     sim_load_quoted(&sim, "%s",
                     pod_text("t", "'nvidia.com/use-gputype':'H100'",
                              "'containers':[" C(GPU "'1'," MEM "'100'") "]"));
+    sim_load_quoted(&sim, "%s",
+                    pod_text("c",
+                             "'nvidia.com/use-gputype':'H100'},'labels':{"
+                             "'scv/clock':'9000'",
+                             "'containers':[" C(GPU "'1'," MEM "'100'") "]"));
     sim_load_quoted(&sim, "%s", pod_text("g", "", "'containers':[" C(GPU "'1'") "]"));
     ck_assert_msg(binds("a", "h", &why), "%s", why.p);
     const char *said = explained("m");
@@ -231,6 +236,9 @@ TEST(explain_speaks_both_languages)
     ck_assert_contains(said,
                        "request 3000 MiB instead of 3200 MiB: the pod fits on node h");
     said = explained("t");
+    ck_assert_contains(
+        said, "no node has cards that the annotations accept; models in the cluster");
+    said = explained("c"); /* the clock need not be why */
     ck_assert_contains(
         said, "no node has cards that the annotations accept; models in the cluster");
     said = explained("g");

@@ -96,8 +96,8 @@ TEST(a_check_that_cannot_run_is_a_message)
     ck_assert(!card_inventory_has_events(card_inventory, 0));
 }
 
-/* GPU-0 at index 0, GPU-1 at index 1, a card without UUID at index 2, an instance of GPU-m, and
- * GPU-9, which had index 1 and is lost. */
+/* GPU-0 at index 0, GPU-1 at index 1, a card without UUID at index 2, an instance of
+ * GPU-m, and GPU-9, which had index 1 and is lost. */
 TEST(the_cards_that_an_event_concerns)
 {
     static const struct {

@@ -395,6 +395,31 @@ static void ck_kubeadm(const char *version, const char *scheduler, const char *a
     json_decref(j);
 }
 
+/* What would be written back is the whole text, and only over the version that was
+ * read. */
+TEST(kubeadms_configmap_is_read_whole_or_not_at_all)
+{
+#define MAP(version, tail)                                                               \
+    SPAN("{\"metadata\":{\"resourceVersion\":\"" version "\"},"                          \
+         "\"data\":{\"ClusterConfiguration\":\"a: 1\\n" tail "\"}}")
+    facts_decode_kubeadm(MAP("7", "b: 2\\n"), &f);
+    ck_assert_msg(f.kubeadm.why.code == ERR_NONE, "%s", f.kubeadm.why.msg);
+    ck_assert(span_eq(buf_span(&f.kubeadm.bytes), SPAN("a: 1\nb: 2\n")));
+    ck_assert_str_eq(f.kubeadm_version, "7");
+    const struct span refused[] = {MAP("7", "\\u0000b: 2\\n"),
+                                   MAP("7", "\\u0000"),
+                                   MAP("7\\u0000", ""),
+                                   MAP("", ""),
+                                   SPAN("{}"),
+                                   SPAN("")};
+    array_items(map, refused) {
+        facts_fini(&f);
+        facts_decode_kubeadm(*map, &f);
+        ck_assert_msg(f.kubeadm.why.code == ERR_INVALID, "%.*s", SPAN_ARG(*map));
+        ck_assert_contains(f.kubeadm.why.msg, "kube-system/kubeadm-config");
+    }
+}
+
 TEST(kubeadm_keeps_the_option_and_the_volumes)
 {
 #define OLD_VOLUME "  extraVolumes:\n  - {name: a, hostPath: /a, mountPath: /a}\n"

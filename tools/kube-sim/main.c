@@ -112,7 +112,6 @@ static int run(void *ctx, struct err *err)
                             .version = (uint64_t)c->version,
                             .now_ms = clock_wall_ns() / 1000000,
                             .run_pods = c->run_pods};
-    signal(SIGPIPE, SIG_IGN);
     json_object_seed(0);
     log_set_level(c->log_level);
     struct api *api = api_new(&ac);
