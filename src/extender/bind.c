@@ -77,7 +77,7 @@ struct bind_call {
     struct core_driver_bind bind;
     struct span body;
     bool forwarded; /* by another replica */
-    bool at_leader; /* it was forwarded, and the leader may have received it */
+    bool at_leader; /* sent on to a leader, which may have received it */
     bool tried;     /* here; err is the result */
     int64_t since_ms;
     struct buf *reply;
