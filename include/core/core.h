@@ -22,18 +22,21 @@
  *
  * Life of a promise
  *
- *     pending -> sent -> bound
+ *     pending -> sent -> bound, pending again (it was not sent), or deleted
  *                  \-> unknown -> bound, pending again, or deleted
  *
  * A bind puts the promise into the ledger and sends one Binding that carries the
- * annotations. Any answer but success leaves the outcome unknown, because an older copy
- * of the request may still be in flight. An unknown bind keeps its promise until two
- * consistent GETs in a row have shown the pod unbound, both sent after the Binding can no
- * longer take effect. (Two, because a database that was stalled may process its queue in
- * any order: the first GET can overtake the Binding.) What this process promised or bound
- * is freed only when the pod of that UID is known to be deleted or terminal, or by these
- * GETs. It is never freed by a timeout, by an event or list that shows the pod unbound
- * (it may be older), or by absence from a list that was requested before the answer.
+ * annotations. Success binds the pod, and so does any answer after the watch showed it bound.
+ * If no byte of the Binding left this machine, the promise is free again. Any other answer, or
+ * none, leaves the outcome unknown, because an older copy of the request may still be in flight.
+ * An unknown bind keeps its promise until two consistent GETs in a row have shown the pod
+ * unbound, both sent after the Binding can no longer take effect. (Two, because a database that
+ * was stalled may process its queue in any order: the first GET can overtake the Binding.) What
+ * this process promised or bound is freed only when the pod of that UID is known to be deleted
+ * or terminal, when its Binding was never sent, or by these GETs. It is never freed by a
+ * timeout, by an event or list that shows the pod unbound (it may be older), or by absence from
+ * a list that was requested before the answer. The promises of a gang are made in one step:
+ * if one fails, all are taken back in that step, before any Binding is sent.
  *
  * Life of a reservation
  *
@@ -268,8 +271,10 @@ enum core_reserve_outcome {
 /* The outcome of CORE_BIND. */
 enum core_bind_outcome {
     CORE_BOUND,
-    CORE_BIND_REJECTED,   /* `code` and `text` say why */
-    CORE_BIND_NOT_LEADER, /* the same, and this process may not bind now: another may */
+    CORE_BIND_REJECTED, /* `code` and `text` say why */
+    /* The same, and this process may not bind now (core_check_may_bind). The caller asks
+     * core_bind_route again: another process leads, or this one renews its lease. */
+    CORE_BIND_NOT_NOW,
 };
 
 enum core_output_type {
@@ -340,7 +345,7 @@ int core_quota_check(const struct core *core, struct step_time now, struct span 
                      struct span uid, const struct request *request,
                      const struct ledger_node *node, uint64_t cards, struct err *err);
 /* May a bind start now? -1 with the reason. */
-int core_may_bind(const struct core *core, struct step_time now, struct err *err);
+int core_check_may_bind(const struct core *core, struct step_time now, struct err *err);
 bool core_is_leader(const struct core *core);
 /* The lease's holder, as last seen; empty: none, or unknown. Borrowed. */
 struct span core_lease_holder(const struct core *core);

@@ -113,16 +113,16 @@ void core_bind_fail_all(struct step *s)
 {
     const struct err err = {ERR_UNAVAILABLE, "the API server was restored from a backup"};
     LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
-    core_bind_end(s, op, CORE_BIND_NOT_LEADER, &err);
+    core_bind_end(s, op, CORE_BIND_NOT_NOW, &err);
 }
 
 /* The outcome of a bind that has begun here and ends later, without a Binding that can take effect.
- * Whether this process leads decides it, not why the bind has ended: the caller asks the next leader
- * (NOT_LEADER) if this process may not bind any more. */
+ * Whether this process may bind decides it, not why the bind has ended: with NOT_NOW the caller asks
+ * the next leader. */
 static enum core_bind_outcome outcome_if_unbound(const struct step *s)
 {
-    return core_may_bind(s->core, s->now, NULL) ? CORE_BIND_NOT_LEADER
-                                                : CORE_BIND_REJECTED;
+    return core_check_may_bind(s->core, s->now, NULL) ? CORE_BIND_NOT_NOW
+                                                      : CORE_BIND_REJECTED;
 }
 
 /* Sends a GET of the pod. */
@@ -237,10 +237,10 @@ void core_bind_retract(struct step *s, const struct bind_op *op)
     core_wakeup_after(s, &before);
 }
 
-/* Sends the Binding, after the promise if there is one. */
 void core_bind_send(struct step *s, struct bind_op *op, const struct buf *annotations)
 {
     op->state = BIND_OP_SENT;
+    op->gang = NULL;
     struct clock_deadline until = core_leader_bind_deadline(s->core);
     if (MUTANT(lease_ignored))
         until = (struct clock_deadline){INT64_MAX,
@@ -262,8 +262,8 @@ static void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *po
 {
     cleanup_buf struct buf annotations = {0};
     struct err err = {0};
-    if (core_may_bind(s->core, s->now, &err)) {
-        core_bind_end(s, op, CORE_BIND_NOT_LEADER, &err);
+    if (core_check_may_bind(s->core, s->now, &err)) {
+        core_bind_end(s, op, CORE_BIND_NOT_NOW, &err);
         return;
     }
     if (pod && pod->invalid_reason)
@@ -326,17 +326,15 @@ void core_bind_requested(struct step *s)
         err_set(&err, ERR_INVALID, "UID %.*s belongs to pod %.*s/%.*s", SPAN_ARG(in->uid),
                 SPAN_ARG(ns), SPAN_ARG(name));
         reply(s, in->token, CORE_BIND_REJECTED, &err);
-    } else if (MUTANT(double_reserve) && op && pod && pod->node) {
-        bind_start(s, bind_op_requested(s), pod, false);
-    } else if (op) {
+    } else if (op && !MUTANT(double_reserve)) {
         bind_op_join(op, in->token, in->node_name);
-    } else if (pod && pod->node) {
+    } else if (pod && pod->node && !MUTANT(double_reserve)) {
         core_bind_check(s, pod); /* the API server may have been restored since */
         bind_op_join(core_bind_find(core, in->uid), in->token, in->node_name);
     } else if (pod) {
         bind_start(s, bind_op_requested(s), pod, false);
-    } else if (core_may_bind(core, s->now, &err)) {
-        reply(s, in->token, CORE_BIND_NOT_LEADER, &err);
+    } else if (core_check_may_bind(core, s->now, &err)) {
+        reply(s, in->token, CORE_BIND_NOT_NOW, &err);
     } else {
         op = bind_op_requested(s);
         op->state = BIND_OP_FETCHING;

@@ -81,7 +81,7 @@ bool core_gang_awaits(const struct step *s, const struct ledger_gang *gang)
 bool core_is_held(const struct core *core, struct span uid)
 {
     const struct bind_op *op = core_bind_find(core, uid);
-    return op && op->gang;
+    return op && op->state == BIND_OP_HELD;
 }
 
 /* How many members are bound or being bound, beside the held ones, and how many must be. */
@@ -158,10 +158,8 @@ static void gang_fail(struct step *s, struct core_gang *g, const char *why)
             MUTANT(text_of_a_gang_changes) ? why : "");
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)
     {
-        if (op->gang != g)
-            continue;
-        op->gang = NULL;
-        core_bind_fail(s, op, &err);
+        if (op->gang == g)
+            core_bind_fail(s, op, &err);
     }
     g->held_until_ms = g->look_ms = INT64_MAX;
     core->gangs.failed++;
@@ -214,7 +212,7 @@ void core_gang_member_seen(struct step *s, struct span uid)
 {
     struct bind_op *op = core_bind_find(s->core, uid);
     const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
-    if (!op || !op->gang)
+    if (!op || op->state != BIND_OP_HELD)
         return;
     if (!pod || !pod->member || pod->invalid_reason || pod->gated ||
         !span_eq(pod->member->gang->key, op->gang->key)) {
@@ -230,10 +228,8 @@ void core_gang_drop_all(struct step *s)
     const struct err err = {ERR_UNAVAILABLE, "this process stopped leading"};
     LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
     {
-        if (!op->gang)
-            continue;
-        op->gang = NULL;
-        core_bind_end(s, op, CORE_BIND_NOT_LEADER, &err);
+        if (op->state == BIND_OP_HELD)
+            core_bind_end(s, op, CORE_BIND_NOT_NOW, &err);
     }
     LIST_EACH(struct core_gang, g, &s->core->gangs.list, link)
     gang_free(s->core, g);
@@ -295,10 +291,8 @@ static void start_gang(struct step *s, struct core_gang *g, size_t held)
     core->gangs.turn = has_turn ? NULL : core->gangs.turn;
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)
     {
-        if (op->gang != g)
-            continue;
-        op->gang = NULL;
-        ops[n++] = op;
+        if (op->gang == g)
+            ops[n++] = op;
     }
     while (done < n && core_bind_promise(s, ledger_pod_find(core->ledger, ops[done]->uid),
                                          ops[done]->node, &annotations[done], &err))
@@ -309,8 +303,6 @@ static void start_gang(struct step *s, struct core_gang *g, size_t held)
     for (size_t i = 0; i < n; i++) {
         if (all)
             core_bind_send(s, ops[i], &annotations[i]);
-        else
-            ops[i]->gang = g;
         buf_fini(&annotations[i]);
     }
     if (all) {
@@ -327,7 +319,7 @@ void core_gang_review(struct step *s, const struct ledger_gang *gang)
     struct core_gang *g = gang_find(s->core, gang);
     const struct ledger_pod *any = NULL;
     uint32_t held = 0, needed, minimum = 0;
-    if (!g || g->held_until_ms == INT64_MAX || core_may_bind(s->core, s->now, NULL))
+    if (!g || g->held_until_ms == INT64_MAX || core_check_may_bind(s->core, s->now, NULL))
         return;
     LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
     {

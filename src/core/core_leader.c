@@ -371,7 +371,7 @@ static int not_leading(const struct core *core, struct err *err)
                    leader->holder.n ? leader->holder.p : "");
 }
 
-int core_may_bind(const struct core *core, struct step_time now, struct err *err)
+int core_check_may_bind(const struct core *core, struct step_time now, struct err *err)
 {
     const struct leader *leader = &core->leader;
     if (core_ready(core, now, err))
@@ -437,7 +437,7 @@ struct bind_route core_bind_route(const struct core *core, struct step_time now,
                                   bool forwarded, struct err *err)
 {
     const struct leader *leader = &core->leader;
-    if (core_may_bind(core, now, err) == 0)
+    if (core_check_may_bind(core, now, err) == 0)
         return (struct bind_route){.route = BIND_ROUTE_LOCAL};
     if (leader->leading && !core->stopping)
         return (struct bind_route){.route = BIND_ROUTE_WAIT};

@@ -81,7 +81,7 @@ static void abandon(struct step *s, struct core_preempt_pod *e, int64_t retry_ms
     s->core->preempt.counts.abandoned++;
     /* Removes the nomination. An answer is not needed: kube-scheduler removes it as well when it
      * tries the pod again. */
-    if (!e->evicted && pod && !pod->node && !core_may_bind(s->core, s->now, NULL) &&
+    if (!e->evicted && pod && !pod->node && !core_check_may_bind(s->core, s->now, NULL) &&
         (!pod->nomination || span_eq(pod->nomination->node->name, e->node))) {
         add_call(s, CORE_CALL_NOMINATE, e, pod)->node = NULL;
         e->call = 0;
@@ -157,7 +157,7 @@ static void evict_next(struct step *s, struct core_preempt_pod *e)
     struct ledger *l = s->core->ledger;
     const struct ledger_pod *pod = ledger_pod_find(l, e->uid);
     const struct ledger_node *node = ledger_node_find(l, e->node);
-    if (core_may_bind(s->core, s->now, NULL)) {
+    if (core_check_may_bind(s->core, s->now, NULL)) {
         e->due_ms = s->now.mono_ms; /* the next tick goes on, or forgets it */
         return;
     }
@@ -515,7 +515,7 @@ void core_preempt_tick(struct step *s)
             (!m || (!m->kept && span_eq(m->node->name, e->node))))
             ledger_pod_keep(core->ledger, pod, e->node, e->cards);
     }
-    if (core_may_bind(s->core, s->now, NULL))
+    if (core_check_may_bind(s->core, s->now, NULL))
         return;
     LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
     {

@@ -19,7 +19,8 @@ enum bind_op_state {
     BIND_OP_HELD,     /* a member of a gang that waits for others, without promise */
     BIND_OP_SENT,     /* the Binding is in flight */
     BIND_OP_UNKNOWN,  /* the Binding may or may not have taken effect */
-    BIND_OP_CHECKING, /* a list did not show this bound pod: GETs decide */
+    BIND_OP_CHECKING, /* a GET decides whether a bound pod still exists: a list lacks it, or a second
+                       * bind has come */
 };
 
 /* A bind in flight. Its promise, if any, is in the ledger under the pod's UID. */
@@ -35,10 +36,11 @@ struct bind_op {
     bool deleted;      /* SENT: the pod was seen deleted or terminal */
     bool checked_late; /* a GET sent after proof_ms was answered */
     bool overtaken; /* a list that ended after the GET in flight was sent lacks the pod */
-    struct span seen;       /* SENT: an event shows the pod bound to this node */
-    struct err why;         /* the error of the Binding */
-    uint32_t minimum;       /* of its gang, as in the input */
-    struct core_gang *gang; /* HELD; else NULL. It stays when its last held bind ends */
+    struct span seen; /* SENT: an event shows the pod bound to this node */
+    struct err why;   /* the error of the Binding */
+    uint32_t minimum; /* of its gang, as in the input */
+    struct core_gang
+        *gang; /* HELD: by which; else NULL. It stays when its last held bind ends */
     struct waiter *waiters;
     size_t n_waiters, waiters_cap;
     struct list link;
@@ -295,7 +297,8 @@ void core_bind_check(struct step *s, struct ledger_pod *pod);
 /* A list of pods has ended. A GET in flight of a pod that the list lacks may be older than
  * the list, and the watch will not show that pod again: the GET is repeated. */
 void core_bind_listed(struct step *s, uint64_t list);
-/* The pod was seen bound to that node, or deleted. Ends an op with an unknown outcome. */
+/* The pod was seen bound to that node, or deleted. Ends the op; in state SENT it is noted, and the
+ * answer ends it. */
 void core_bind_bound(struct step *s, struct bind_op *op, struct span node);
 void core_bind_deleted(struct step *s, struct bind_op *op);
 
@@ -312,6 +315,7 @@ void core_promise_place(struct step *s, struct ledger_pod *pod, struct span node
                         const struct ledger_share *shares, uint32_t n);
 /* Takes the promise back: no Binding was sent, or none can take effect. */
 void core_bind_retract(struct step *s, const struct bind_op *op);
+/* Sends the Binding, after the promise if there is one. */
 void core_bind_send(struct step *s, struct bind_op *op, const struct buf *annotations);
 /* Ends the op; its callers get the outcome with the error. */
 void core_bind_end(struct step *s, struct bind_op *op, enum core_bind_outcome outcome,
@@ -330,8 +334,9 @@ void core_gang_reason(struct buf *out, struct span name);
 bool core_gang_awaits(const struct step *s, const struct ledger_gang *gang);
 /* May the gang be planned or held? Not while others have the turn. */
 bool core_gang_may_try(struct step *s, const struct ledger_gang *gang);
-/* Holds the bind of the pod, or fails it, and with the last that was missing starts all. False:
- * the pod waits for nobody. */
+/* Takes the bind of the pod over: holds it, fails it (then `op` is freed), or, if it was the last that
+ * was missing, starts or fails all of the gang. False: the pod waits for nobody, and the caller
+ * binds it. */
 bool core_gang_holds(struct step *s, struct bind_op *op, struct ledger_pod *pod);
 /* Starts the gang if enough members are there now. */
 void core_gang_review(struct step *s, const struct ledger_gang *gang);

@@ -163,7 +163,7 @@ static enum core_reserve_outcome check_request(struct step *s, bool replaces,
             pod && pod->node ? pod->node : ledger_node_find(core->ledger, op->node);
         return CORE_RESERVE_PROMISED;
     }
-    if (core_may_bind(core, s->now, err))
+    if (core_check_may_bind(core, s->now, err))
         return CORE_RESERVE_NOT_NOW;
     if (ledger_totals(core->ledger).reservations - replaces >= CORE_RESERVATIONS_MAX)
         return CORE_RESERVE_FULL;

@@ -285,7 +285,7 @@ static void begin(struct step *s)
     struct core *core = s->core;
     const struct requests *all = ledger_requests(core->ledger);
     if (!core->wakeups_begun) {
-        if (core_may_bind(core, s->now, NULL))
+        if (core_check_may_bind(core, s->now, NULL))
             return;
         core->wakeups_begun = true;
         ledger_quotas(core->ledger)->freed = false;

@@ -13,8 +13,8 @@
 
 /*
  * The verb bind: its body, its reply, and which replica answers. core/core_bind.c is the bind itself:
- * the cards, the Binding and its outcome. Readers of that path skip `forward` and what precedes it
- * from take_error on, which only followers do.
+ * the cards, the Binding and its outcome. Readers of that path skip from take_error to the end of
+ * `forward`, which only followers do.
  *
  * kube-scheduler sends names and a UID, not the pod; the pod's request is known
  * from the watch. If no card fits any more, nothing is bound and Error gives the reason.
@@ -29,9 +29,9 @@
  */
 
 enum {
-    UNSENT_MS = 2000,   /* to find a leader, beyond the duration of a lease, */
+    FIND_MS = 2000,     /* to find a leader, beyond the duration of a lease, */
     LONGEST_MS = 20000, /* ... but no longer: kube-scheduler waits 30 s in all */
-    SENT_MS = 20000,    /* for the leader's answer, once a bind was sent */
+    ANSWER_MS = 20000,  /* for the leader's answer, once the leader may have the bind */
     STOP_MS = 2000,     /* to find a leader while this process stops */
     RETRY_MS = 100,     /* between two attempts */
     ATTEMPT_MIN_MS = 200,
@@ -77,7 +77,7 @@ struct bind_call {
     struct core_driver_bind bind;
     struct span body;
     bool forwarded; /* by another replica */
-    bool sent;      /* to a leader, which may have received it */
+    bool at_leader; /* sent on to a leader, which may have received it */
     bool tried;     /* here; err is the result */
     int64_t since_ms;
     struct buf *reply;
@@ -102,7 +102,8 @@ static unsigned fail(struct bind_call *c, unsigned status)
     return verb_error(c->reply, status, &c->err);
 }
 
-/* The bind waits for other members of its gang: other requests can run meanwhile. */
+/* Other requests can run while the bind waits: for members of its gang, for a bind that it joined, until
+ * a GET decides, or, at a follower, for the leader. */
 static void bind_waits(void *request)
 {
     httpd_hold(request);
@@ -136,14 +137,15 @@ static int read_minimum(struct bind_call *c)
     return gang_minimum_of(v->config.gangs, ns, &gang, minimum, &c->err);
 }
 
-/* 0: not bound, and this process is not the leader any more. */
+/* 0: not bound, and this process may not bind now: another leads, or it must renew its lease, and then
+ * BIND_ROUTE_WAIT leads back here. */
 static unsigned bind_here(struct bind_call *c)
 {
     const struct verbs_config *config = &c->v->config;
-    bool not_leader;
+    bool not_now;
     if (read_minimum(c))
         return fail(c, 200);
-    if (core_driver_bind(config->driver, &c->bind, &not_leader, &c->err) == 0) {
+    if (core_driver_bind(config->driver, &c->bind, &not_now, &c->err) == 0) {
         log_result(c, NULL);
         counters_bind(config->counters, ERR_NONE);
         event_pod_placed(config->recorder, config->driver, &c->bind);
@@ -152,7 +154,26 @@ static unsigned bind_here(struct bind_call *c)
         return 200;
     }
     c->tried = true;
-    return not_leader ? 0 : fail(c, 200);
+    return not_now ? 0 : fail(c, 200);
+}
+
+static int64_t find_ms(const struct bind_call *c)
+{
+    int64_t lease_ms = c->v->config.lease_ms ?: CORE_LEASE_MS;
+    return quantity_at_most(lease_ms + FIND_MS, LONGEST_MS);
+}
+
+/* A leader that was found late gets some time, too. */
+static int64_t answer_ms(const struct bind_call *c)
+{
+    int64_t find = find_ms(c);
+    return find > ANSWER_MS ? find : ANSWER_MS;
+}
+
+static bool is_late(const struct bind_call *c, bool stopping)
+{
+    int64_t limit = c->at_leader ? answer_ms(c) : stopping ? STOP_MS : find_ms(c);
+    return clock_mono_ms() >= c->since_ms + limit;
 }
 
 /* Sets err to the Error of the leader's answer, or to the whole answer if it is not JSON.
@@ -176,19 +197,6 @@ static void take_error(struct bind_call *c, const char *address, unsigned status
         error = buf_span(answer);
     err_set(&c->err, ERR_UNAVAILABLE, "the leader at %s answers %u: %.*s", address,
             status, (int)(error.n < 500 ? error.n : 500), error.n ? error.p : "");
-}
-
-static int64_t unsent_ms(const struct bind_call *c)
-{
-    int64_t lease_ms = c->v->config.lease_ms ?: CORE_LEASE_MS;
-    return quantity_at_most(lease_ms + UNSENT_MS, LONGEST_MS);
-}
-
-/* A leader that was found late gets some time, too. */
-static int64_t sent_ms(const struct bind_call *c)
-{
-    int64_t unsent = unsent_ms(c);
-    return unsent > SENT_MS ? unsent : SENT_MS;
 }
 
 /* A bind that the leader may hold for its gang, beyond the lease as this process has seen it. */
@@ -216,7 +224,7 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
     const struct verbs_config *config = &c->v->config;
     cleanup_buf struct buf answer = {0};
     bool sent;
-    int64_t now_ms = clock_mono_ms(), wait = c->since_ms + sent_ms(c) - now_ms;
+    int64_t now_ms = clock_mono_ms(), wait = c->since_ms + answer_ms(c) - now_ms;
     /* If its lease has expired, the leader stopped renewing or this process cannot read the Lease; the
      * leader, if it runs, is then asked again. */
     if (route->until_ms < now_ms && wait > UNRENEWED_MS)
@@ -231,7 +239,7 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
     if (c->bind.waits)
         c->bind.waits(c->bind.ctx);
     unsigned status = forward_verb(config->forward, &call, &answer, &sent, &c->err);
-    c->sent |= sent && status != FORWARD_MISDIRECTED;
+    c->at_leader |= sent && status != FORWARD_MISDIRECTED;
     log_debug("bind", "bind forwarded to the leader", LOG_SPAN("pod", c->bind.name),
               LOG_S("to", route->address), LOG_I("status", status));
     if (status == 200) {
@@ -243,12 +251,6 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
         take_error(c, route->address, status, &answer);
     core_driver_refresh_lease(config->driver);
     return 0;
-}
-
-static bool is_late(const struct bind_call *c, bool stopping)
-{
-    int64_t limit = c->sent ? sent_ms(c) : stopping ? STOP_MS : unsent_ms(c);
-    return clock_mono_ms() >= c->since_ms + limit;
 }
 
 /* 0: the attempt is to be repeated. */

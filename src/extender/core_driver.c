@@ -12,8 +12,9 @@
 #include "base/thread.h"
 
 enum {
-    BIND_WAIT_MS = 20000, /* CORE_HOLD_MS, and the Binding */
-    GONE_MS = 200,        /* between two looks at the caller of a bind that waits */
+    BIND_WAIT_MS =
+        20000,     /* CORE_HOLD_MS, and the Binding; in each core_driver_bind anew */
+    GONE_MS = 200, /* between two looks at the caller of a bind that waits */
 };
 
 /* What the caller's own thread takes of the outputs. */
@@ -30,7 +31,7 @@ struct own_outputs {
 struct pending {
     struct list link;
     pthread_cond_t cond;
-    struct own_outputs given; /* by other threads */
+    struct own_outputs given; /* by the steps of other threads; under wait_lock */
 };
 
 struct core_driver {
@@ -185,7 +186,7 @@ static void step(struct core_driver *driver, const struct core_input *in,
     int64_t due_before = core_due(driver->core);
     core_step(driver->core, now, in, &outputs);
     bool sooner = core_due(driver->core) < due_before;
-    bool may_bind = core_may_bind(driver->core, now, NULL) == 0;
+    bool may_bind = core_check_may_bind(driver->core, now, NULL) == 0;
     bool stopped = core_stopped(driver->core);
     pthread_rwlock_unlock(&driver->lock);
 
@@ -244,7 +245,7 @@ void core_driver_wait_may_bind(struct core_driver *driver, int64_t ms)
 }
 
 /* Makes the API calls of a bind, and those that follow from their answers. Calls left at
- * the deadline are deferred. */
+ * the deadline are deferred: after 0, all. */
 static void make_calls(struct core_driver *driver, struct own_outputs *own,
                        int64_t until_ms)
 {
@@ -262,8 +263,14 @@ static void make_calls(struct core_driver *driver, struct own_outputs *own,
     }
 }
 
+/* `own` is what the steps of this thread put out, and only this thread sees it. `p.given` is what
+ * steps of other threads put out for this bind (give_output): a reply, the Binding of a gang that
+ * another bind has started, or a GET that was due. The loop moves given calls to `own`, which is empty
+ * after make_calls, and makes them without the lock. A pass waits only if nothing was given; the first
+ * never does, so that the handler slot is given back (`waits`) at once. When this thread stops
+ * waiting, the calls that were given last are deferred to a worker: each call is made once. */
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
-                     bool *not_leader, struct err *err)
+                     bool *not_now, struct err *err)
 {
     struct own_outputs own = {.uid = bind->uid};
     struct pending p = {.cond = PTHREAD_COND_INITIALIZER};
@@ -304,11 +311,11 @@ int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *
     }
     list_remove(&p.link);
     pthread_mutex_unlock(&driver->wait_lock);
-    make_calls(driver, &p.given, 0); /* deferred */
+    make_calls(driver, &p.given, 0); /* defers them */
     pthread_cond_destroy(&p.cond);
     cleanup_free struct core_output *here = own.reply, *elsewhere = p.given.reply;
     const struct core_output *reply = here ? here : elsewhere;
-    *not_leader = reply && reply->bind == CORE_BIND_NOT_LEADER;
+    *not_now = reply && reply->bind == CORE_BIND_NOT_NOW;
     if (!reply && gone)
         return err_set(err, ERR_TIMEOUT, "the caller of the bind has gone");
     if (!reply)

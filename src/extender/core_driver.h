@@ -69,11 +69,11 @@ struct core_driver_bind {
     void *ctx;
 };
 
-/* Binds a pod. Blocks until the outcome is known, for 20 s at most. -1: not bound, or not
- * known to be bound; err says why. Does not wait for the lease: *not_leader is set if this
- * process may not bind now, and another may. */
+/* Binds a pod. Blocks until the outcome is known, for 20 s at most, in each call anew. -1: not bound,
+ * or not known to be bound; err says why. Does not wait for the lease: *not_now is set if this
+ * process may not bind now (CORE_BIND_NOT_NOW). */
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
-                     bool *not_leader, struct err *err);
+                     bool *not_now, struct err *err);
 
 /* The input CORE_RESERVE: reserves cards for a pod on the first of the nodes that fits
  * (core/core.h). *at: the index of the node of CORE_RESERVE_DONE and

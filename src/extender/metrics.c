@@ -265,7 +265,7 @@ static void write_state(struct core_driver *driver, struct buf *out)
         {"gpushare_ready", "Whether this replica answers the verbs.", ready},
         {"gpushare_leader", "Whether this replica is the leader.", core_is_leader(core)},
         {"gpushare_may_bind", "Whether this replica may start a bind now.",
-         core_may_bind(core, now, NULL) == 0},
+         core_check_may_bind(core, now, NULL) == 0},
         {"gpushare_binds_in_flight",
          "Binds whose promise is not yet confirmed or released.", stats.binds_in_flight},
         {"gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",

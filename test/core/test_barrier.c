@@ -473,11 +473,11 @@ TEST(held_binds_go_to_the_next_leader)
     plan();
     rig_bind(1, "p1", "n1");
     rig_stop();
-    ck_assert_int_eq(reply(1).bind, CORE_BIND_NOT_LEADER);
+    ck_assert_int_eq(reply(1).bind, CORE_BIND_NOT_NOW);
     plan();
     rig_bind(1, "p1", "n1");
     rig_tick(20000); /* the lease was not renewed */
-    ck_assert_int_eq(reply(1).bind, CORE_BIND_NOT_LEADER);
+    ck_assert_int_eq(reply(1).bind, CORE_BIND_NOT_NOW);
 }
 
 TEST(a_pod_that_no_watch_has_shown_is_held_too)

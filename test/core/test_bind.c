@@ -159,7 +159,7 @@ TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 TEST(a_pod_without_a_binding_goes_to_the_next_leader)
 {
     for (int lost = 0; lost < 2; lost++) {
-        enum core_bind_outcome want = lost ? CORE_BIND_NOT_LEADER : CORE_BIND_REJECTED;
+        enum core_bind_outcome want = lost ? CORE_BIND_NOT_NOW : CORE_BIND_REJECTED;
         start();
         struct core_output bind = bound("a");
         rig_bind(2, "new", "n1");
@@ -176,7 +176,7 @@ TEST(a_pod_without_a_binding_goes_to_the_next_leader)
         rig_bind(4, "b", "n1");
         ck_count(CORE_REPLY, lost);
         if (lost)
-            ck_assert_int_eq(rig_take(CORE_REPLY).bind, CORE_BIND_NOT_LEADER);
+            ck_assert_int_eq(rig_take(CORE_REPLY).bind, CORE_BIND_NOT_NOW);
     }
 }
 

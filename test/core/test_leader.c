@@ -9,14 +9,14 @@ static struct lease lease_of(struct core_output put)
 
 static bool may_bind(void)
 {
-    return core_may_bind(r.core, r.now, NULL) == 0;
+    return core_check_may_bind(r.core, r.now, NULL) == 0;
 }
 
 /* Why no pod can be bound. */
 static const char *no_bind(void)
 {
     static struct err err;
-    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+    ck_assert_int_eq(core_check_may_bind(r.core, r.now, &err), -1);
     return err.msg;
 }
 

@@ -274,7 +274,7 @@ TEST(unknown_quotas_stop_only_pods_that_they_count)
     start_unlisted();
     rig_list_failed(CORE_QUOTAS, ERR_FORBIDDEN, -1);
     ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
-    ck_assert_int_eq(core_may_bind(r.core, r.now, NULL), 0);
+    ck_assert_int_eq(core_check_may_bind(r.core, r.now, NULL), 0);
     ck_assert_int_eq(core_quotas_ready(r.core, r.now, &err), -1);
     ck_assert_str_eq(err.msg,
                      "not ready: the first list of resourcequotas has not finished: why");

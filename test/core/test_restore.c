@@ -47,7 +47,7 @@ TEST(a_pod_that_the_api_shows_unbound_gets_no_yes)
     ck_count(CORE_REPLY, 0);
     rig_show_pod(pending("p1"));
     struct core_output reply = rig_take(CORE_REPLY);
-    ck_assert_int_eq(reply.bind, CORE_BIND_NOT_LEADER);
+    ck_assert_int_eq(reply.bind, CORE_BIND_NOT_NOW);
     ck_forgotten();
 }
 
@@ -140,12 +140,12 @@ TEST(the_lease_goes_back)
     rig_lease_read("me", "1");
     ck_forgotten();
     rig_lists_end();
-    ck_assert_int_eq(core_may_bind(r.core, r.now, NULL), -1);
+    ck_assert_int_eq(core_check_may_bind(r.core, r.now, NULL), -1);
     rig_pass(CORE_LEASE_MS - 200);
-    ck_assert_int_eq(core_may_bind(r.core, r.now, NULL), -1);
+    ck_assert_int_eq(core_check_may_bind(r.core, r.now, NULL), -1);
     rig_pass(1000);
     rig_list_end(CORE_PODS);
-    ck_assert_int_eq(core_may_bind(r.core, r.now, NULL), 0);
+    ck_assert_int_eq(core_check_may_bind(r.core, r.now, NULL), 0);
 }
 
 /* etcdutl --bump-revision: versions do not go back. */
@@ -176,7 +176,7 @@ TEST(a_bind_in_flight_is_tried_again)
     progress("110");
     rig_watch_ended(CORE_SCVS, ERR_GONE);
     rig_list_end(CORE_SCVS); /* 100 */
-    ck_assert_int_eq(rig_take(CORE_REPLY).bind, CORE_BIND_NOT_LEADER);
+    ck_assert_int_eq(rig_take(CORE_REPLY).bind, CORE_BIND_NOT_NOW);
     ck_forgotten();
     rig_answer(call, ERR_NONE);
     ck_assert_ptr_null(rig_ledger_pod("p2"));

@@ -326,7 +326,7 @@ TEST(an_observer_lists_at_once_and_makes_no_call)
     ck_count(CORE_LIST, CORE_KINDS);
     rig_lists_end();
     ck_assert_int_eq(core_ready(r.core, r.now, &err), 0);
-    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+    ck_assert_int_eq(core_check_may_bind(r.core, r.now, &err), -1);
     ck_assert_str_eq(err.msg, "observer mode: binding is disabled");
     /* Neither time nor a refresh makes it touch the Lease. */
     for (int i = 0; i < 20; i++) {

@@ -73,13 +73,13 @@ static void *bind_one(void *arg)
                                     .uid = span_of(name),
                                     .node = SPAN("n1")};
     pthread_barrier_wait(&together);
-    bool not_leader;
-    int rc = core_driver_bind(rig.driver, &bind, &not_leader, &err);
+    bool not_now;
+    int rc = core_driver_bind(rig.driver, &bind, &not_now, &err);
     /* On a busy machine more time than the lease allows can pass since its renewal. */
     for (int64_t end = clock_mono_ms() + 60000;
          rc && err.code == ERR_UNAVAILABLE && clock_mono_ms() < end;) {
         core_driver_input(rig.driver, &(struct core_input){.type = CORE_TICK});
-        rc = core_driver_bind(rig.driver, &bind, &not_leader, &err);
+        rc = core_driver_bind(rig.driver, &bind, &not_now, &err);
     }
     if (rc && !strstr(err.msg, "no card of node n1 fits"))
         ck_abort_msg("%s", err.msg);
@@ -131,7 +131,7 @@ TEST(a_held_bind_leaves_its_place_at_once)
 {
     enum { TRIES = 20, AT_ONCE_MS = 100 };
     int64_t waits_ms, least_ms = INT64_MAX;
-    bool not_leader;
+    bool not_now;
     start(0, 5000, 1);
     for (int i = 0; i < 2; i++) {
         json_t *pod = rig_pod(i ? "p1" : "p0", 5000);
@@ -152,7 +152,7 @@ TEST(a_held_bind_leaves_its_place_at_once)
         int64_t begun_ms = clock_mono_ms();
         waits_ms = 0;
         core_driver_input(rig.driver, &(struct core_input){.type = CORE_TICK});
-        ck_assert_int_eq(core_driver_bind(rig.driver, &bind, &not_leader, &err), -1);
+        ck_assert_int_eq(core_driver_bind(rig.driver, &bind, &not_now, &err), -1);
         if (waits_ms && waits_ms - begun_ms < least_ms)
             least_ms = waits_ms - begun_ms;
     }
@@ -238,7 +238,7 @@ TEST(a_bind_at_a_follower_fails_at_once)
     struct err err = {0};
     struct core_driver_bind bind = {
         .ns = SPAN("default"), .name = SPAN("p"), .uid = SPAN("u"), .node = SPAN("n")};
-    bool ready, not_leader;
+    bool ready, not_now;
     log_set_level(LOG_ERROR);
     rig_start_core(&rig, (struct core_settings){.ledger = {.unit_mib = 1}}, true);
     rig_deliver(&rig, json_array());
@@ -246,8 +246,8 @@ TEST(a_bind_at_a_follower_fails_at_once)
                      BIND_ROUTE_WAIT);
     ck_assert(ready);
     int64_t began_ms = clock_mono_ms();
-    ck_assert_int_eq(core_driver_bind(rig.driver, &bind, &not_leader, &err), -1);
-    ck_assert(not_leader && err.code == ERR_UNAVAILABLE);
+    ck_assert_int_eq(core_driver_bind(rig.driver, &bind, &not_now, &err), -1);
+    ck_assert(not_now && err.code == ERR_UNAVAILABLE);
     ck_assert_int_lt(clock_mono_ms() - began_ms, 10000 * LIB_SLOWER);
     ck_assert_uint_eq(rig.bindings, 0);
     rig_stop(&rig);
@@ -281,7 +281,7 @@ TEST(a_bind_leaves_the_nomination_of_its_pod_to_others)
         .ns = SPAN("default"), .name = SPAN("p"), .uid = SPAN("p"), .node = SPAN("n1")};
     struct span n1 = SPAN("n1");
     struct err err;
-    bool not_leader;
+    bool not_now;
     log_set_level(LOG_ERROR);
     rig_start_core(
         &rig, (struct core_settings){.preempt_after_ms = 1, .ledger = {.unit_mib = 1}},
@@ -301,7 +301,7 @@ TEST(a_bind_leaves_the_nomination_of_its_pod_to_others)
                                                        .uid = bind.uid,
                                                        .nodes = &n1,
                                                        .n_nodes = 1});
-    lib_wait(core_driver_bind(rig.driver, &bind, &not_leader, &err) && rig.n_deferred);
+    lib_wait(core_driver_bind(rig.driver, &bind, &not_now, &err) && rig.n_deferred);
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_NOMINATE);
     ck_assert_str_eq(rig.deferred[0]->uid, "p");
     rig_stop(&rig);

@@ -84,7 +84,7 @@ const struct ledger_pod *replica_pod(const struct replica *r, const char *uid)
 
 bool replica_leads(const struct world *w, const struct replica *r)
 {
-    return core_may_bind(r->core, replica_time(w, r), NULL) == 0;
+    return core_check_may_bind(r->core, replica_time(w, r), NULL) == 0;
 }
 
 /* It knows as little as a new process. */
