@@ -341,14 +341,32 @@ struct labels {
     int64_t number, memory, clock;
 };
 
-/* Reads what a pod says beside its limits, in whatever words these are: in which order it
- * takes cards, and what a card must be. A new condition on a card is read here. */
+static int read_models(const struct pod *pod, struct arena *a, struct request *r,
+                       struct err *err)
+{
+    struct span models = span_trim(pod->models), rest = models;
+    bool any = false;
+    if (!pod->models.p)
+        return 0;
+    if (models.n > REQUEST_MAX_MODELS)
+        return err_set(err, ERR_INVALID, "annotation %s is longer than %d bytes",
+                       KEY_GPU_MODEL, REQUEST_MAX_MODELS);
+    while (rest.p)
+        any |= span_trim(span_cut(&rest, ',')).n > 0;
+    if (!any)
+        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" names no model",
+                       KEY_GPU_MODEL, shown(models), models.p);
+    r->models = arena_copy(a, models);
+    return 0;
+}
+
+/* Reads what a pod says beside its limits, in whatever words these are: in which order it takes cards,
+ * and what a card must be. A new condition on a card is read here. */
 static int read_conditions(const struct pod *pod, struct arena *a, struct labels *l,
                            struct request *r, struct err *err)
 {
-    struct span order = span_trim(pod->placement), models = span_trim(pod->models),
-                rest = models;
-    bool spread = span_eq(order, SPAN("spread")), any = false;
+    struct span order = span_trim(pod->placement);
+    bool spread = span_eq(order, SPAN("spread"));
     *l = (struct labels){0};
     if (pod->placement.p && r->kind != REQUEST_DEVICES) {
         if (!spread && !span_eq(order, SPAN("binpack")))
@@ -365,18 +383,7 @@ static int read_conditions(const struct pod *pod, struct arena *a, struct labels
                     &l->clock, err))
         return -1;
     r->clock_mhz = l->clock;
-    if (!pod->models.p)
-        return 0;
-    if (models.n > REQUEST_MAX_MODELS)
-        return err_set(err, ERR_INVALID, "annotation %s is longer than %d bytes",
-                       KEY_GPU_MODEL, REQUEST_MAX_MODELS);
-    while (rest.p)
-        any |= span_trim(span_cut(&rest, ',')).n > 0;
-    if (!any)
-        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" names no model",
-                       KEY_GPU_MODEL, shown(models), models.p);
-    r->models = arena_copy(a, models);
-    return 0;
+    return read_models(pod, a, r, err);
 }
 
 /* Without limits the labels are the request. The allocation annotation gives it to the
@@ -765,6 +772,14 @@ void request_write_card(struct buf *out, const struct request *r)
     if (r->clock_mhz)
         buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
                    (long long)r->clock_mhz);
+}
+
+void request_write_kind(struct buf *out, const struct request *r,
+                        const struct card_kind *kind)
+{
+    buf_add_span(out, kind->model.n ? kind->model : SPAN("unknown model"));
+    if (r->clock_mhz)
+        buf_printf(out, " (%lld MHz)", (long long)kind->spec.clock_mhz);
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)

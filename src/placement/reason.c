@@ -12,7 +12,8 @@
  * that is nearest to fitting. A reason is written for every node that a filter call rejects, so
  * reasons are concatenated from pieces, without printf.
  *
- * Filter's path is reason_add_prepared: what the request needs, then obstacle_of, then the words for it.
+ * Filter's path is reason_add_prepared: what the request needs, then for most nodes add_plain, which asks
+ * for no obstacle; for others obstacle_of and the words for it.
  * Lists of obstacles (reason_list, reason_write) are of explain and inspect, the nearest node of Events
  * and inspect.
  */
@@ -236,34 +237,30 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
     return n;
 }
 
-/* Are the two cards of the same kind as far as the request is concerned? */
-static bool is_same_kind(const struct card *a, const struct card *b,
-                         const struct request *r)
-{
-    return span_eq(a->kind->model, b->kind->model) &&
-           (!r->clock_mhz || a->kind->spec.clock_mhz == b->kind->spec.clock_mhz);
-}
-
-/* "2 x Tesla V100, 1 x Tesla T4": the cards of the node. */
+/* "2 x Tesla V100, 1 x Tesla T4": the cards of the node, counted by what is written of them. */
 static void add_kinds(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    const struct card *cards = node->cards;
-    size_t from = out->n;
+    cleanup_buf struct buf texts = {0};
+    size_t from = out->n, ends[SCV_MAX_CARDS + 1] = {0};
     buf_adds(out, "; the node has ");
     for (uint32_t i = 0; i < node->n_cards; i++) {
+        request_write_kind(&texts, r, node->cards[i].kind);
+        ends[i + 1] = texts.n;
+    }
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct span text = {texts.p + ends[i], ends[i + 1] - ends[i]};
         uint32_t before = 0, n = 0;
         for (uint32_t k = 0; k < node->n_cards; k++) {
-            n += is_same_kind(&cards[k], &cards[i], r);
-            before += k < i && is_same_kind(&cards[k], &cards[i], r);
+            bool same =
+                span_eq(text, (struct span){texts.p + ends[k], ends[k + 1] - ends[k]});
+            n += same;
+            before += k < i && same;
         }
         if (before)
             continue;
         add_number(out, i ? ", " : "", n, " x ");
-        buf_add_span(out, cards[i].kind->model.n ? cards[i].kind->model
-                                                 : SPAN("unknown model"));
-        if (r->clock_mhz)
-            add_number(out, " (", cards[i].kind->spec.clock_mhz, " MHz)");
+        buf_add_span(out, text);
     }
     make_plain(out, from);
 }
@@ -382,7 +379,8 @@ static void add_isolation(struct buf *out, const struct ledger_node *node,
 
 /* -- What stands between a pending pod and a node -- */
 
-/* The first one of the node, as far as cards decide. Asked for every node that filter rejects. */
+/* The first one of the node, as far as cards decide. Filter does not ask it where memory alone is
+ * missing (add_plain). */
 static enum obstacle_kind obstacle_of(const struct ledger_node *node,
                                       const struct request *r, enum fit alone)
 {
