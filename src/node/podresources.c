@@ -160,13 +160,9 @@ static void tick(void *poller, void *no_job)
     struct podresources_poller *l = poller;
     const struct podresources_poller_settings *set = &l->settings;
     const int64_t now = clock_mono_ms();
-    cleanup_buf struct buf state = {0};
     struct err err = {0};
     pthread_mutex_lock(&l->lock);
-    const bool allocates = l->allocates;
     bool changed = l->changed;
-    l->changed = false;
-    buf_set(&state, buf_span(&l->state));
     pthread_mutex_unlock(&l->lock);
     const bool waits =
         set->admits && now < l->ask_ms + set->interval_ms && set->admits(set->ctx);
@@ -183,6 +179,13 @@ static void tick(void *poller, void *no_job)
     l->due_ms = now >= l->ask_ms ? now + ADMITTING_MS : l->ask_ms;
     if (!l->asked || !changed)
         return;
+    /* After the call, which lasts: what was allocated meanwhile belongs to the answer. */
+    cleanup_buf struct buf state = {0};
+    pthread_mutex_lock(&l->lock);
+    const bool allocates = l->allocates;
+    l->changed = false;
+    buf_set(&state, buf_span(&l->state));
+    pthread_mutex_unlock(&l->lock);
     struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
     pods->asked = podresources_ref(l->asked);
     pods->list = l->asked->list;

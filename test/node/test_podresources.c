@@ -14,6 +14,7 @@
 static char *dir, *path;
 static struct grpcd *kubelet;
 static atomic_bool rate_limited;
+static void (*_Atomic on_asked)(void);
 static struct arena arena;
 
 static void on_list(void *ctx, struct grpcd_call *call, struct span request)
@@ -27,6 +28,8 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
     struct buf reply = {0};
     (void)ctx;
     (void)request;
+    if (on_asked)
+        on_asked();
     if (rate_limited) {
         grpcd_end(call, GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
         return;
@@ -193,6 +196,36 @@ TEST(allocations_come_with_the_pods)
     ck_assert_int_eq(asked_ms, asked);
     podresources_poller_stop(l);
     podresources_poller_free(l);
+}
+
+static struct podresources_poller *_Atomic asking;
+static atomic_bool allocates;
+static atomic_int outdated;
+
+static void allocate(void)
+{
+    if (asking && !allocates)
+        podresources_poller_allocations(asking, SPAN(STATE("init", "i")));
+    allocates = asking != NULL;
+}
+
+static void count_outdated(void *ctx, struct podresources *pods, const struct err *err)
+{
+    outdated += allocates && !err && !pods->allocates;
+    count_poll(ctx, pods, err);
+}
+
+/* Also those that came while the kubelet was asked. */
+TEST(a_list_comes_with_the_last_allocations)
+{
+    start_kubelet();
+    on_asked = allocate;
+    asking = podresources_poller_start(&(struct podresources_poller_settings){
+        .socket = path, .interval_ms = 20, .node = SPAN("n1"), .polled = count_outdated});
+    lib_wait(allocated == 1);
+    ck_assert_int_eq(outdated, 0);
+    podresources_poller_stop(asking);
+    podresources_poller_free(asking);
 }
 
 TEST(the_kubelet_is_not_asked_during_an_admission)
