@@ -276,8 +276,11 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     item->at = (int32_t)at;
     struct span words = s->n_cards <= GPU_MAX_LINKED ? g->links : (struct span){0};
     item->linked = words.n > 0;
-    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
-        item->width[i] = link_width(span_cut(&words, ' '));
+    for (size_t i = 0; i < GPU_MAX_LINKED; i++) {
+        const struct span word = span_cut(&words, ' ');
+        item->width[i] = link_width(word);
+        item->linked &= !word.n || item->width[i] != LINK_UNKNOWN;
+    }
 }
 
 void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,

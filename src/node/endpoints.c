@@ -22,7 +22,9 @@ struct endpoint {
     enum ids_resource resource;
     struct grpcd *server; /* NULL: not served */
     struct registration registration;
-    struct err err; /* of the last attempt, or why there are no devices; ERR_NONE: none */
+    /* Of the last attempt, or why there are no devices. ERR_NONE: none; ERR_CONFLICT: another plugin
+     * serves it. */
+    struct err err;
 };
 
 struct endpoints {
@@ -317,11 +319,13 @@ bool endpoints_step(struct endpoints *es, struct calls *calls)
                                                     .max_message = REQUEST_MAX};
                 grpcd_free(e->server);
                 e->server = grpcd_start(&config, &e->err);
-                if (!e->server)
+                if (!e->server) {
+                    e->err.code = ERR_UNAVAILABLE; /* also of a file that is in the way */
                     log_error("endpoint",
                               "cannot serve the device plugin socket; retrying",
                               LOG_S("resource", ids_resource_name(e->resource)),
                               LOG_ERR(&e->err));
+                }
                 registration_serving(reg, clock_mono_ms(), e->server != NULL);
             } else if (!registration_dir_has_newer(&es->dir, e->resource)) {
                 calls_register(calls, e->resource, es->dir.endpoints[e->resource]);

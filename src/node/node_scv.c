@@ -25,7 +25,7 @@ void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct 
             .pod = e->pod,
             .container = e->container,
             .resource = e->resource,
-            .units = (int64_t)e->n_ids,
+            .units = e->al ? allocation_amount(e->al) : (int64_t)e->n_ids,
             .uuids = arena_alloc(a, (scv->n_cards + 1) * sizeof *held->uuids)};
         for (size_t i = 0; i < scv->n_cards; i++)
             if (podresources_ids_on(e, &cards[i]))

@@ -110,13 +110,11 @@ void podresources_sort(struct podresources *to)
         struct podresources_entry *e = &entries[to->n];
         if (al->role == CONTAINER_INIT)
             continue;
-        *e = (struct podresources_entry){al->ns,
-                                         al->name,
-                                         al->container,
-                                         span_of(ids_resource_name(al->resource)),
-                                         .n_ids = (size_t)allocation_amount(al),
-                                         .slot_mib = al->slot_mib,
-                                         .al = al};
+        *e = (struct podresources_entry){
+            al->ns,        al->name,
+            al->container, span_of(ids_resource_name(al->resource)),
+            al->others,    al->n_others,
+            al->slot_mib,  al};
         struct podresources_entry *shown =
             n_listed ? bsearch(e, entries, n_listed, sizeof *e, by_entry) : NULL;
         if (shown)
@@ -132,7 +130,7 @@ size_t podresources_ids_on(const struct podresources_entry *e,
 {
     const struct allocation_card *its = e->al ? allocation_card(e->al, card->uuid) : NULL;
     size_t n = its ? its->n_units + (e->al->resource == IDS_COUNT) : 0;
-    for (size_t i = 0; e->ids && i < e->n_ids; i++)
+    for (size_t i = 0; i < e->n_ids; i++)
         n += ids_match_card(e->resource, e->ids[i], card);
     return n;
 }
@@ -162,13 +160,9 @@ static void tick(void *poller, void *no_job)
     struct podresources_poller *l = poller;
     const struct podresources_poller_settings *set = &l->settings;
     const int64_t now = clock_mono_ms();
-    cleanup_buf struct buf state = {0};
     struct err err = {0};
     pthread_mutex_lock(&l->lock);
-    const bool allocates = l->allocates;
     bool changed = l->changed;
-    l->changed = false;
-    buf_set(&state, buf_span(&l->state));
     pthread_mutex_unlock(&l->lock);
     const bool waits =
         set->admits && now < l->ask_ms + set->interval_ms && set->admits(set->ctx);
@@ -185,6 +179,13 @@ static void tick(void *poller, void *no_job)
     l->due_ms = now >= l->ask_ms ? now + ADMITTING_MS : l->ask_ms;
     if (!l->asked || !changed)
         return;
+    /* After the call, which lasts: what was allocated meanwhile belongs to the answer. */
+    cleanup_buf struct buf state = {0};
+    pthread_mutex_lock(&l->lock);
+    const bool allocates = l->allocates;
+    l->changed = false;
+    buf_set(&state, buf_span(&l->state));
+    pthread_mutex_unlock(&l->lock);
     struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
     pods->asked = podresources_ref(l->asked);
     pods->list = l->asked->list;

@@ -17,10 +17,11 @@
 
 struct podresources_entry {
     struct span ns, pod, container, resource;
-    const struct span *ids; /* device ids, as the kubelet lists them; NULL: it does not */
+    const struct span
+        *ids; /* device ids, as the kubelet lists them, or `others` of `al` */
     size_t n_ids;
     int64_t slot_mib;            /* as in struct allocation, from that of the container */
-    const struct allocation *al; /* instead of the list; borrowed */
+    const struct allocation *al; /* NULL: the kubelet lists it; borrowed */
 };
 
 /* It does not change, and its owners share it. */

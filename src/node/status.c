@@ -53,8 +53,7 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     const struct err *known = &d->cards_err;
     *required = true;
     /* What the dispatcher said before it hung is not current. */
-    if (check != STATUS_WATCH &&
-        check_thread(f->now_ms - d->alive_ms, DISPATCHER_MS, err))
+    if (check_thread(f->now_ms - d->alive_ms, DISPATCHER_MS, err))
         return -1;
     switch (check) {
     case STATUS_DISPATCHER:

@@ -54,8 +54,7 @@ static int64_t promised_mib(const struct usage_meter *m,
     enum ids_resource ours;
     struct ids_id id;
     bool is_ours = ids_resource_read(e->resource, &ours);
-    if (is_ours && ours == IDS_DIALECT &&
-        e->ids) /* else it is of NVIDIA's device plugin */
+    if (is_ours && ours == IDS_DIALECT && e->n_ids) /* else it is of NVIDIA's plugin */
         is_ours = ids_read(ours, e->ids[0], &id);
     if (is_ours && ids_are_slots(ours)) {
         int64_t mib = e->slot_mib;
@@ -71,7 +70,7 @@ static int64_t promised_mib(const struct usage_meter *m,
                    ? total_mib
                    : within((int64_t)podresources_ids_on(e, card) * m->settings.unit_mib,
                             total_mib);
-    for (size_t i = 0; e->ids && i < e->n_ids; i++)
+    for (size_t i = 0; i < e->n_ids; i++)
         if (ids_match_card(e->resource, e->ids[i], card) &&
             !span_eq(e->ids[i], card->uuid))
             return -1;
@@ -84,14 +83,14 @@ static bool is_anywhere(const struct podresources_entry *e)
     enum ids_resource ours;
     struct ids_id parsed;
     bool is_ours = ids_resource_read(e->resource, &ours);
-    for (size_t i = 0; e->ids && i < e->n_ids; i++) {
+    for (size_t i = 0; i < e->n_ids; i++) {
         struct span id = e->ids[i];
         bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-"));
         if (!(is_ours && ids_read(ours, id, &parsed)) &&
             (!of_card || ids_name_no_card(id)))
             return true;
     }
-    return e->al && e->al->n_others;
+    return false;
 }
 
 size_t usage_meter_promises(const struct usage_meter *m,

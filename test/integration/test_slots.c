@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/stat.h>
+
 #include "integration/suite.h"
 
 /*
@@ -174,6 +176,29 @@ TEST(the_label_of_the_node_says_who_serves_nvidia_gpu)
         lib_wait(dialect_is(NULL));
     }
     ck_assert_ptr_nonnull(kubelet.plugins[SHARE].stream);
+}
+
+/* The program itself cannot serve, which is no takeover. */
+TEST(a_path_that_cannot_be_served_is_no_other_plugin)
+{
+    static const char name[] = "nvidia.com/gpu";
+    agent_setup(&sim);
+    agent_cards(CARD(0));
+    label_node("\"hami\"");
+    kubelet_start(&kubelet);
+    plugin_start_node(&plugin, &sim, NULL);
+    kubelet_wait_registered(&kubelet, NVIDIA);
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
+    const char *path = lib_fmt("%s", kubelet.plugins[NVIDIA].socket);
+    ck_assert_int_eq(rename(path, lib_fmt("%s.away", path)), 0);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    lib_wait(strstr(agent_line(&plugin.health, "/healthz", name), "not a socket"));
+    ck_assert_lacks(agent_line(&plugin.health, "/healthz", name), "another plugin");
+    ck_assert_int_eq(peer_status(&plugin.health, "/readyz"), 503);
+    ck_assert(plugin_metric(&plugin, lib_fmt("other_plugin{resource=\"%s\"}", name)) ==
+              0);
+    ck_assert_int_eq(rmdir(path), 0);
+    lib_wait((kubelet_serve(&kubelet), peer_status(&plugin.health, "/readyz") == 200));
 }
 
 /* The first Scv, too: a kubelet that does not run says nothing. */

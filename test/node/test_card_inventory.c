@@ -208,9 +208,18 @@ TEST(links_have_a_word_for_each_card_of_the_list)
          "{'index':0,'uuid':'GPU-0','migMode':1,'links':'X NV2 PIX'}," LINKED(
              1, 1, "NV2 X PXB") "," LINKED(2, 2, "PIX PXB X"),
          "X PXB|PXB X");
-    /* A row is unknown: so is it in the Scv. */
+    /* A row is unknown, or has a word that is: so is it in the Scv, and for the allocator. */
     rows(5, AT(0, 0) "," LINKED(1, 1, "NV2 X PXB") "," LINKED(2, 2, "PIX PXB X"),
          "|NV2 X PXB|PIX PXB X");
+    rows(6,
+         LINKED(0, 0, "X WAN PIX") "," LINKED(1, 1, "NV2 X PXB") "," LINKED(2, 2,
+                                                                            "PIX PXB X"),
+         "|NV2 X PXB|PIX PXB X");
+    struct card_seen seen[CARDS_MAX];
+    size_t present;
+    ck_assert_uint_eq(card_inventory_seen(card_inventory, seen, &present), 3);
+    ck_assert_int_eq(seen[0].near.width[2], LINK_UNKNOWN);
+    ck_assert_int_eq(seen[2].near.width[0], LINK_PIX);
 }
 
 TEST(a_missing_card_is_dropped_after_keep_lost)

@@ -83,12 +83,15 @@ TEST(failed_cards)
 
 /* -- podList -- */
 
-static void held_is(const char *entries, const char *want)
+/* `allocations`: those that the kubelet does not list yet. It is emptied. */
+static void held_with(const char *entries, struct allocation_set *allocations,
+                      const char *want)
 {
     cleanup_buf struct buf got = {0};
     struct scv_card cards[] = {{.uuid = SPAN("GPU-0")}, {0}, {.uuid = SPAN("GPU-1")}};
     struct scv scv = {.cards = cards, .n_cards = ARRAY_LEN(cards)};
-    struct podresources pods = {.list = list_of(entries, &arena)};
+    struct podresources pods = {.list = list_of(entries, &arena),
+                                .allocations = *allocations};
     podresources_sort(&pods);
     node_scv_add_pods(&pods, &scv, &arena);
     for (size_t i = 0; i < scv.n_held; i++) {
@@ -101,6 +104,12 @@ static void held_is(const char *entries, const char *want)
     }
     ck_assert_str_eq(got.p, want);
     arena_fini(&pods.arena);
+    allocation_set_fini(&pods.allocations);
+}
+
+static void held_is(const char *entries, const char *want)
+{
+    held_with(entries, &(struct allocation_set){0}, want);
 }
 
 /* test_ids.c has all forms of ids. */
@@ -115,6 +124,40 @@ TEST(device_ids_name_the_cards)
             "p nvidia.com/gpu 2: GPU-0 GPU-1\n"
             "q nvidia.com/gpu 2: GPU-0\n"
             "u nvidia.com/gpu 2:\n");
+}
+
+/* The extender promises none of these cards to another pod. */
+TEST(allocations_name_the_cards)
+{
+    struct allocation_set set = {0};
+    static const struct {
+        const char *container;
+        enum ids_resource resource;
+        int64_t unit;       /* of GPU-1; -2: it has none */
+        const char *others; /* of the plugin that served the resource before */
+    } allocations[] = {
+        {"a", IDS_MEM, 3, NULL},
+        {"b", IDS_COUNT, -1, NULL},
+        {"c", IDS_DIALECT, -2, "GPU-0"},
+        {"d", IDS_DIALECT, 7, "GPU-0"},
+        {"e", IDS_DIALECT, -2, "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7"},
+    };
+    array_items(of, allocations) {
+        struct allocation *al =
+            allocation_new(SPAN("u"), SPAN("ns"), span_of(of->container),
+                           span_of(of->container), CONTAINER_APP, of->resource);
+        if (of->unit > -2)
+            allocation_add(al, SPAN("GPU-1"), 1, of->unit);
+        if (of->others)
+            allocation_add_other(al, span_of(of->others));
+        allocation_set_put(&set, al);
+    }
+    held_with("", &set,
+              "a aliyun.com/gpu-mem 1: GPU-1\n"
+              "b aliyun.com/gpu-count 1: GPU-1\n"
+              "c nvidia.com/gpu 1: GPU-0\n"
+              "d nvidia.com/gpu 2: GPU-0 GPU-1\n"
+              "e nvidia.com/gpu 1:\n");
 }
 
 TEST(the_number_of_entries_is_limited)

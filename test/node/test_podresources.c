@@ -14,6 +14,7 @@
 static char *dir, *path;
 static struct grpcd *kubelet;
 static atomic_bool rate_limited;
+static void (*_Atomic on_asked)(void);
 static struct arena arena;
 
 static void on_list(void *ctx, struct grpcd_call *call, struct span request)
@@ -27,6 +28,8 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
     struct buf reply = {0};
     (void)ctx;
     (void)request;
+    if (on_asked)
+        on_asked();
     if (rate_limited) {
         grpcd_end(call, GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
         return;
@@ -71,10 +74,10 @@ static void entries_are(const struct podresources *pods, const char *want)
         const struct podresources_entry *e = &pods->entries[i];
         buf_printf(&got, "%.*s/%.*s/%.*s %.*s", SPAN_ARG(e->ns), SPAN_ARG(e->pod),
                    SPAN_ARG(e->container), SPAN_ARG(e->resource));
-        for (size_t k = 0; k < e->n_ids && e->ids; k++)
+        for (size_t k = 0; k < e->n_ids; k++)
             buf_printf(&got, " %.*s", SPAN_ARG(e->ids[k]));
         if (e->al)
-            buf_printf(&got, " allocated %zu", e->n_ids);
+            buf_printf(&got, " allocated %lld", (long long)allocation_amount(e->al));
         buf_addc(&got, '\n');
     }
     ck_assert_str_eq(got.p, want);
@@ -168,11 +171,14 @@ TEST(polling_survives_a_kubelet_restart)
     podresources_poller_free(l);
 }
 
+#define STATE_OF(list, role, container, resource, others, cards)                         \
+    "{\"version\":1,\"node\":\"n1\",\"" list                                             \
+    "\":[{\"uid\":\"u\",\"namespace\":\"ns\",\"pod\":\"p\",\"container\":\"" container   \
+    "\",\"role\":\"" role "\",\"resource\":\"" resource "\",\"time\":1," others          \
+    "\"cards\":[" cards "]}]}"
+#define UNITS "{\"uuid\":\"GPU-0\",\"index\":0,\"units\":\"0-3\"}"
 #define STATE(role, container)                                                           \
-    "{\"version\":1,\"node\":\"n1\",\"grants\":[{\"uid\":\"u\",\"namespace\":\"ns\","    \
-    "\"pod\":\"p\",\"container\":\"" container "\",\"role\":\"" role                     \
-    "\",\"resource\":\"aliyun.com/gpu-mem\",\"time\":1,\"cards\":[{\"uuid\":\"GPU-0\","  \
-    "\"index\":0,\"units\":\"0-3\"}]}]}"
+    STATE_OF("grants", role, container, "aliyun.com/gpu-mem", "", UNITS)
 
 /* At once, and without a call to the kubelet. */
 TEST(allocations_come_with_the_pods)
@@ -192,6 +198,36 @@ TEST(allocations_come_with_the_pods)
     podresources_poller_free(l);
 }
 
+static struct podresources_poller *_Atomic asking;
+static atomic_bool allocates;
+static atomic_int outdated;
+
+static void allocate(void)
+{
+    if (asking && !allocates)
+        podresources_poller_allocations(asking, SPAN(STATE("init", "i")));
+    allocates = asking != NULL;
+}
+
+static void count_outdated(void *ctx, struct podresources *pods, const struct err *err)
+{
+    outdated += allocates && !err && !pods->allocates;
+    count_poll(ctx, pods, err);
+}
+
+/* Also those that came while the kubelet was asked. */
+TEST(a_list_comes_with_the_last_allocations)
+{
+    start_kubelet();
+    on_asked = allocate;
+    asking = podresources_poller_start(&(struct podresources_poller_settings){
+        .socket = path, .interval_ms = 20, .node = SPAN("n1"), .polled = count_outdated});
+    lib_wait(allocated == 1);
+    ck_assert_int_eq(outdated, 0);
+    podresources_poller_stop(asking);
+    podresources_poller_free(asking);
+}
+
 TEST(the_kubelet_is_not_asked_during_an_admission)
 {
     enum { INTERVAL_MS = 1000 };
@@ -208,22 +244,33 @@ TEST(the_kubelet_is_not_asked_during_an_admission)
     podresources_poller_free(l);
 }
 
-/* What the kubelet does not list yet; plain init containers are in no podList. */
+/* What the kubelet does not list yet; plain init containers are in no podList. A container of the
+ * plugin that served the resource before has that plugin's ids. */
 TEST(an_allocation_is_an_entry_before_the_kubelet_lists_it)
 {
     const struct podres_list list = list_of("ns/p/c aliyun.com/gpu-mem aaaaaaa-1\n"
                                             "ns/z/c nvidia.com/gpu GPU-1\n",
                                             &arena);
-    static const char *const states[] = {STATE("app", "d"), STATE("app", "c"),
-                                         STATE("init", "i")};
+    static const struct {
+        const char *state, *entry;
+    } states[] = {
+        {STATE("app", "d"), "ns/p/d aliyun.com/gpu-mem allocated 4\n"},
+        {STATE("app", "c"), ""},
+        {STATE("init", "i"), ""},
+        {STATE_OF("slots", "app", "d", "nvidia.com/gpu", "\"others\":\"GPU-0\",", ""),
+         "ns/p/d nvidia.com/gpu GPU-0 allocated 1\n"},
+        {STATE_OF("slots", "app", "d", "nvidia.com/gpu", "\"others\":\"GPU-0,GPU-1\",",
+                  UNITS),
+         "ns/p/d nvidia.com/gpu GPU-0 GPU-1 allocated 6\n"},
+    };
     array_items(state, states) {
         struct podresources pods = {.list = list};
-        cleanup_free char *want =
-            xasprintf("ns/p/c aliyun.com/gpu-mem aaaaaaa-1\n%s"
-                      "ns/z/c nvidia.com/gpu GPU-1\n",
-                      state == states ? "ns/p/d aliyun.com/gpu-mem allocated 4\n" : "");
-        ck_assert_int_eq(
-            allocation_set_read(&pods.allocations, span_of(*state), SPAN("n1"), NULL), 0);
+        cleanup_free char *want = xasprintf("ns/p/c aliyun.com/gpu-mem aaaaaaa-1\n%s"
+                                            "ns/z/c nvidia.com/gpu GPU-1\n",
+                                            state->entry);
+        ck_assert_int_eq(allocation_set_read(&pods.allocations, span_of(state->state),
+                                             SPAN("n1"), NULL),
+                         0);
         podresources_sort(&pods);
         entries_are(&pods, want);
         allocation_set_fini(&pods.allocations);

@@ -60,12 +60,14 @@ TEST(threads_that_hang)
     says(STATUS_DISPATCHER, "thread hangs for 31s");
     says(STATUS_CARDS, "thread hangs for 31s"); /* it is not known to be ok */
     says(STATUS_REGISTRATIONS, "thread hangs for 31s");
+    says(STATUS_WATCH, "thread hangs for 31s");
     cleanup_buf struct buf text = {0};
     status_write_metrics(&text, &facts);
     static const char *const stale[] = {"plugin_cards", "plugin_registered{",
                                         "plugin_healthcheck{name=\"cards\"} 1"};
     array_items(metric, stale)
         ck_assert_lacks(text.p, *metric);
+    facts.dispatcher.alive_ms = NOW;
     facts.dispatcher.watch.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
     says(STATUS_WATCH, NULL);
     facts.dispatcher.watch.alive_ms = NOW - 300000;

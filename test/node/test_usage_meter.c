@@ -146,6 +146,29 @@ TEST(what_the_kubelet_promised)
     promises_are("mem GPU-0 -1\n");
 }
 
+/* It was allocated by the plugin that served the resource before. */
+TEST(what_another_plugin_allocated)
+{
+    static const struct {
+        const char *id, *promises;
+    } cases[] = {
+        {"GPU-1", "main GPU-1 16384\n"},
+        {"GPU-1::2", "main GPU-1 -1\n"},
+        {"GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-7", "main GPU-0 -1\nmain GPU-1 -1\n"}};
+    array_items(c, cases) {
+        struct podresources pods = {0};
+        struct allocation *al = allocation_new(SPAN(UID), SPAN("team"), SPAN("serve"),
+                                               SPAN("main"), CONTAINER_APP, IDS_DIALECT);
+        allocation_add_other(al, span_of(c->id));
+        allocation_set_put(&pods.allocations, al);
+        podresources_sort(&pods);
+        d = (struct podresources){.refs = 1, .entries = pods.entries, .n = pods.n};
+        promises_are(c->promises);
+        allocation_set_fini(&pods.allocations);
+        arena_fini(&pods.arena);
+    }
+}
+
 /* Measures, and compares all of it: "namespace/pod/name USED of PROMISED" of each container
  * of the pod UID, processes outside, and the init containers that were allocated. */
 static void measure(int64_t now_ms, const char *want)
