@@ -754,7 +754,7 @@ void httpc_loop_free(struct httpc_loop *loop)
 /* -- Configuration -- */
 
 enum { /* defaults */
-       IDLE_MAX = 64,
+       IDLE_MAX = 128,
        IDLE_MS = 120 * 1000,
 };
 
