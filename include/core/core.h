@@ -370,11 +370,11 @@ struct bind_route {
  * not local. */
 struct bind_route core_bind_route(const struct core *core, struct step_time now,
                                   bool forwarded, struct err *err);
+bool core_stopping(const struct core *core); /* CORE_STOP has arrived */
 /* After CORE_STOP: nothing is in flight and the lease is released (or not ours). */
 bool core_stopped(const struct core *core);
-/* For metrics and views. */
+/* For metrics and views: counts all binds, gangs and preemptions. */
 struct core_stats {
-    bool stopping; /* CORE_STOP has arrived */
     /* Cards that became overcommitted: by pods that other programs bound, by a card that
      * shrank, or because an assumption about clocks and networks did not hold. */
     uint64_t overcommits;

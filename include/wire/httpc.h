@@ -41,7 +41,7 @@ struct httpc_config {
     bool insecure;           /* skip the verification of the server's certificate */
     const char *user_agent;
     int64_t connect_ms; /* timeout of TCP connect and TLS handshake together; 0: 300 s */
-    size_t idle_max;    /* idle connections that the pool keeps; 0: 64 */
+    size_t idle_max;    /* idle connections that the pool keeps; 0: 128 */
     int64_t idle_ms;    /* how long the pool keeps an idle connection; 0: 120 s */
 };
 

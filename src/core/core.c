@@ -436,6 +436,11 @@ void core_advertise(struct core *core, const char *address)
     core->identity = xasprintf("%s@%s", old, address);
 }
 
+bool core_stopping(const struct core *core)
+{
+    return core->stopping;
+}
+
 bool core_stopped(const struct core *core)
 {
     return core->stopping && core->bind_ops_by_uid.n == 0 && !core->leader.leading &&
@@ -444,8 +449,7 @@ bool core_stopped(const struct core *core)
 
 struct core_stats core_stats(const struct core *core)
 {
-    struct core_stats stats = {.stopping = core->stopping,
-                               .overcommits = core->overcommits,
+    struct core_stats stats = {.overcommits = core->overcommits,
                                .binds_in_flight = core->bind_ops_by_uid.n,
                                .gangs_failed = core->gangs.failed,
                                .preempt_after_ms = core->settings.preempt_after_ms,

@@ -214,7 +214,7 @@ struct core_driver_route core_driver_route(struct core_driver *driver, bool forw
     const struct core *core = core_driver_read(driver);
     struct step_time now = core_driver_now();
     struct core_driver_route out = {.route = BIND_ROUTE_REJECT,
-                                    .stopping = core_stats(core).stopping};
+                                    .stopping = core_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
         struct bind_route found = core_bind_route(core, now, forwarded, err);

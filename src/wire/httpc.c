@@ -379,6 +379,9 @@ static int exchange_result(const struct httpc_exchange *x, CURLcode rc, struct e
  * the close_notify of a TLS server for data, writes the request, and would send it again.
  * As that is disabled, the first request on each connection after a server restart would
  * fail.
+ *
+ * Each handle has TLS sessions of its own: a CURLSH that shares them lets two threads write
+ * the same SSL_SESSION of OpenSSL (curl #14751).
  */
 
 struct call {
@@ -754,7 +757,7 @@ void httpc_loop_free(struct httpc_loop *loop)
 /* -- Configuration -- */
 
 enum { /* defaults */
-       IDLE_MAX = 64,
+       IDLE_MAX = 128,
        IDLE_MS = 120 * 1000,
 };
 

@@ -195,52 +195,76 @@ TEST(a_proxy_is_used_only_if_configured)
 
 /* Responds once a request of each thread has arrived. */
 struct crowd {
-    atomic_uint here, open;
-    struct gate *all;
+    pthread_barrier_t all;
+    atomic_uint open;
 };
 
-enum { CROWD = 6, CALLS = 30 };
+enum { CROWD = 6, CALLS = 30, BURST = 128 };
 
 static void serve_many(struct stub_conn *conn, void *ctx)
 {
     struct crowd *crowd = ctx;
     atomic_fetch_add(&crowd->open, 1);
     while (stub_read(conn)) {
-        if (atomic_fetch_add(&crowd->here, 1) + 1 == CROWD)
-            gate_open(crowd->all);
-        gate_wait(crowd->all);
+        pthread_barrier_wait(&crowd->all);
         stub_reply(conn, 200, "", "ok");
     }
     atomic_fetch_sub(&crowd->open, 1);
 }
 
+static void *call_once(void *ctx)
+{
+    struct httpc_request req = request("GET", "/", NULL);
+    call_ok(ctx, &req, "ok");
+    return NULL;
+}
+
 static void *call_often(void *ctx)
 {
-    for (int i = 0; i < CALLS; i++) {
-        struct httpc_request req = request("GET", "/", NULL);
-        call_ok(ctx, &req, "ok");
-    }
+    for (int i = 0; i < CALLS; i++)
+        call_once(ctx);
     return NULL;
+}
+
+static void run_threads(size_t n, void *(*fn)(void *ctx), void *ctx)
+{
+    pthread_t threads[BURST];
+    for (size_t i = 0; i < n; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, fn, ctx), 0);
+    for (size_t i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
 }
 
 TEST(threads_share_a_client_and_idle_connections_are_limited)
 {
-    struct crowd crowd = {.all = gate_new()};
+    struct crowd crowd = {0};
+    pthread_barrier_init(&crowd.all, NULL, CROWD);
     struct stub *s = stub_start(serve_many, &crowd);
     struct httpc *c = client_with(&(struct httpc_config){
         .url = stub_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300});
-    pthread_t threads[CROWD];
-    for (size_t i = 0; i < CROWD; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, c), 0);
-    for (size_t i = 0; i < CROWD; i++)
-        pthread_join(threads[i], NULL);
+    run_threads(CROWD, call_often, c);
     ck_assert_uint_eq(stub_requests(s), CROWD * CALLS);
     ck_assert_uint_ge(stub_connections(s), CROWD);
     lib_wait(atomic_load(&crowd.open) <= 2);
     lib_wait((httpc_close_idle(c), atomic_load(&crowd.open) == 0));
     httpc_free(c);
     stub_stop(s);
-    gate_free(crowd.all);
+    pthread_barrier_destroy(&crowd.all);
+}
+
+/* As many Bindings as the extender makes at once, which has 128 handlers. */
+TEST(a_burst_uses_the_connections_of_the_burst_before_it)
+{
+    struct crowd crowd = {0};
+    pthread_barrier_init(&crowd.all, NULL, BURST);
+    FOR_CLIENT(serve_many, &crowd)
+    {
+        for (int burst = 0; burst < 3; burst++)
+            run_threads(BURST, call_once, c);
+        ck_assert_uint_eq(stub_requests(s), 3 * BURST);
+        ck_assert_uint_eq(stub_connections(s), BURST);
+    }
+    pthread_barrier_destroy(&crowd.all);
 }
 
 /* Answers the first request, and never another. */
