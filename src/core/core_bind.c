@@ -162,7 +162,8 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
     if (MUTANT(reservation_ignored_by_bind))
         asks.priority = INT64_MAX;
     asks.gang = pod->member ? pod->member->gang : NULL;
-    if (node ? !select_bind(node, &asks, cards) : !request_fits_anywhere(r))
+    if (node ? !select_bind(node, &asks, cards)
+             : r->kind != REQUEST_DEVICES || !request_fits_anywhere(r))
         return reject_node(node, node_name, r, err);
     return !core_quota_check(s->core, s->now, pod->ns, pod->uid, r, node, *cards, err);
 }

@@ -72,7 +72,9 @@ enum obstacle_kind select_obstacle(const struct ledger_node *node,
 {
     const bool devices = r->kind == REQUEST_DEVICES;
     const enum node_mode mode = r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY;
-    if (!select_dialect_allows(node, r))
+    /* Of a node without a valid Scv its state says more than its unknown dialect. */
+    if (!select_dialect_allows(node, r) &&
+        (node->dialect <= SCV_DIALECT_HAMI || node->state == NODE_USABLE))
         return OBSTACLE_DIALECT;
     if (devices && node->source != SOURCE_SCV)
         return OBSTACLE_NO_SCV;
