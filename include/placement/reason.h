@@ -48,7 +48,9 @@ enum { OBSTACLES_MAX = SCV_MAX_CARDS + 8 };
 size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
                    struct obstacle list[OBSTACLES_MAX]);
 /* All words of an obstacle that do not depend on amounts or states. A kind is described here alone,
- * and reads so in sentences, in `explain`, in JSON and in metrics. */
+ * and reads so in sentences, in `explain`, in JSON and in metrics. Those of a card are of `explain`
+ * alone: filter's sentence says by request_write_card what a card must be, and by request_write_kind
+ * what the cards of the node are. */
 struct obstacle_words {
     const char *word;        /* in JSON */
     enum reason_class class; /* up to CARDS */

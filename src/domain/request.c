@@ -772,6 +772,17 @@ void request_write_card(struct buf *out, const struct request *r)
                    (long long)r->clock_mhz);
 }
 
+void request_write_kind(struct buf *out, const struct request *r,
+                        const struct card_kind *kind)
+{
+    buf_add_span(out, kind->model.n ? kind->model : SPAN("unknown model"));
+    if (!r->clock_mhz)
+        return;
+    buf_adds(out, " (");
+    buf_add_i64(out, kind->spec.clock_mhz);
+    buf_adds(out, " MHz)");
+}
+
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
 {
     bool gib = unit_mib == 1024 && !r->by_label && !r->slots;

@@ -12,7 +12,8 @@
  * that is nearest to fitting. A reason is written for every node that a filter call rejects, so
  * reasons are concatenated from pieces, without printf.
  *
- * Filter's path is reason_add_prepared: what the request needs, then obstacle_of, then the words for it.
+ * Filter's path is reason_add_prepared: what the request needs, then for most nodes add_plain, which asks
+ * for no obstacle; for others obstacle_of and the words for it.
  * Lists of obstacles (reason_list, reason_write) are of explain and inspect, the nearest node of Events
  * and inspect.
  */
@@ -236,15 +237,25 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
     return n;
 }
 
-/* Are the two cards of the same kind as far as the request is concerned? */
-static bool is_same_kind(const struct card *a, const struct card *b,
-                         const struct request *r)
+/* Is the same written of cards of the two kinds? Compares the texts at the end of `out`, which a steady
+ * load keeps, and takes them back. */
+static bool is_same_text(struct buf *out, const struct request *r,
+                         const struct card_kind *a, const struct card_kind *b)
 {
-    return span_eq(a->kind->model, b->kind->model) &&
-           (!r->clock_mhz || a->kind->spec.clock_mhz == b->kind->spec.clock_mhz);
+    const size_t from = out->n;
+    if (a == b || !span_eq(a->model, b->model))
+        return a == b;
+    request_write_kind(out, r, a);
+    const size_t middle = out->n;
+    request_write_kind(out, r, b);
+    const bool same = span_eq((struct span){out->p + from, middle - from},
+                              (struct span){out->p + middle, out->n - middle});
+    out->n = from;
+    out->p[from] = '\0';
+    return same;
 }
 
-/* "2 x Tesla V100, 1 x Tesla T4": the cards of the node. */
+/* "2 x Tesla V100, 1 x Tesla T4": the cards of the node, counted by what is written of them. */
 static void add_kinds(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
@@ -254,16 +265,14 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
     for (uint32_t i = 0; i < node->n_cards; i++) {
         uint32_t before = 0, n = 0;
         for (uint32_t k = 0; k < node->n_cards; k++) {
-            n += is_same_kind(&cards[k], &cards[i], r);
-            before += k < i && is_same_kind(&cards[k], &cards[i], r);
+            bool same = is_same_text(out, r, cards[k].kind, cards[i].kind);
+            n += same;
+            before += k < i && same;
         }
         if (before)
             continue;
         add_number(out, i ? ", " : "", n, " x ");
-        buf_add_span(out, cards[i].kind->model.n ? cards[i].kind->model
-                                                 : SPAN("unknown model"));
-        if (r->clock_mhz)
-            add_number(out, " (", cards[i].kind->spec.clock_mhz, " MHz)");
+        request_write_kind(out, r, cards[i].kind);
     }
     make_plain(out, from);
 }
@@ -382,7 +391,8 @@ static void add_isolation(struct buf *out, const struct ledger_node *node,
 
 /* -- What stands between a pending pod and a node -- */
 
-/* The first one of the node, as far as cards decide. Asked for every node that filter rejects. */
+/* The first one of the node, as far as cards decide. Filter does not ask it where memory alone is
+ * missing (add_plain). */
 static enum obstacle_kind obstacle_of(const struct ledger_node *node,
                                       const struct request *r, enum fit alone)
 {

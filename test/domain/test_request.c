@@ -580,6 +580,8 @@ TEST(models_and_clocks_select_cards)
             struct pod pod = make(*part, cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
             ck_assert_int_eq(request_is_selective(&r), i > 0);
+            const struct request any = request_of_any_card(&r);
+            ck_assert(!request_is_selective(&any));
             ck_assert_msg(accepts(&r, cases[i].model, "", cases[i].clock) ==
                               cases[i].suits,
                           "case %zu", i);
