@@ -539,7 +539,8 @@ static unsigned write_reply(const struct filter *f, const size_t *chosen, size_t
 }
 
 /* After all candidates were rejected: a node that was not among them and on which the pod fits
- * now (of a gang, this member), or an empty name. Each retry for the pod begins at another slot,
+ * now (of a gang, this member), or an empty name. It fits as filter would say, so also on what is
+ * reserved for pods of lower priority. Each retry for the pod begins at another slot,
  * because a node that was found may be one that kube-scheduler never offers. */
 static struct span find_elsewhere(const struct filter *f)
 {
@@ -571,7 +572,7 @@ static struct span find_elsewhere(const struct filter *f)
     return name;
 }
 
-/* All candidates were rejected. An Event says so. The leader remembers the pod (core/core.h, "Layout
+/* kube-scheduler is about to read that all candidates were rejected. An Event says so. The leader remembers the pod (core/core.h, "Layout
  * preemption"), or has it tried again because of a node elsewhere. If kube-scheduler has called a
  * follower, a thread sends the leader the same call. */
 static void follow_rejection(struct filter *f)
@@ -623,9 +624,9 @@ static unsigned answer_here(struct verb_call *call, struct filter_mode *mode,
         return status;
     if (!mode->template_nodes) /* a simulation leaves nothing behind */
         counters_filter(v->config.counters, f.rejected, n > 0);
-    if (!mode->template_nodes && !n && !f.has_promise)
-        follow_rejection(&f);
     status = write_reply(&f, chosen, n);
+    if (status == 200 && !mode->template_nodes && !n && !f.has_promise)
+        follow_rejection(&f);
     if (status == 200 && one && n)
         tried_add(v->tried, uid, f.args->nodes[best[0]].name, core_driver_now().mono_ms);
     return status;

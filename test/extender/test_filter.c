@@ -583,6 +583,23 @@ TEST(a_pod_that_fits_where_it_was_not_offered_is_retried)
     end();
 }
 
+/* Room that is reserved for a pod of lower priority is room for this one. */
+TEST(a_node_elsewhere_may_be_reserved_for_a_weaker_pod)
+{
+    static const char *const uids[] = {"p2", "p3"};
+    begin(json_pack("[oo]", scv_of("n1", 100), card_of("n2")));
+    ck_assert_uint_eq(answered(rig_pod("p1", 16276)), 1);
+    ck_assert_uint_eq(reservations(), 1);
+    array_indices(i, uids) {
+        json_t *pod = rig_pod(uids[i], 16276);
+        json_object_set_new(json_object_get(pod, "spec"), "priority",
+                            json_integer((int)i));
+        rig_deliver(&rig, json_pack("[O]", pod));
+        ck_assert_uint_eq(retries_of(pod, 99), i);
+    }
+    end();
+}
+
 /* It may arrive after a later filter of the same pod. */
 TEST(a_report_reserves_nothing)
 {
