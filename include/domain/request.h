@@ -120,8 +120,9 @@ struct card_kind {
 static const struct card_kind card_kind_unknown;
 
 /* Requests are compared byte by byte, so no comparison can forget a member. So the struct has no padding,
- * which the compiler checks: one-byte members come in eights. Texts and parts are compared by
- * request_equal and write_key (requests.c). */
+ * which the compiler checks: one-byte members come in eights. Texts and parts are
+ * compared by request_equal and write_key (requests.c), and copied there and by
+ * request_copy_without_parts. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 struct request {

@@ -16,7 +16,7 @@
  *   fgd      the node where the pod strands the least memory for the usual requests
  *
  * Under binpack and fgd, a pod whose annotation says spread is also spread over nodes. Nodes
- * where the pod takes cards from pods of lower priority (select_takes) come after all others.
+ * where the pod takes cards from pods of lower priority (select_displaces) come after all others.
  */
 
 enum score_policy { SCORE_BINPACK, SCORE_SPREAD, SCORE_SCV, SCORE_FGD };
@@ -40,7 +40,7 @@ struct score_links {
     uint8_t
         kind; /* of the node, in score_scratch.kinds; SCORE_KINDS: none, or not kept */
     bool leaves_many; /* more than 1/8 of the node's cards stay free */
-    bool takes;       /* select_takes; also of a pod of one card */
+    bool displaces;   /* select_displaces; also of a pod of one card */
 };
 
 /* What a policy found out about a node; score_end and score_best know the rest. */
@@ -78,7 +78,7 @@ struct score_run {
     struct score_scratch *scratch;
     struct score_survey survey;
     unsigned visits;
-    bool by_rows; /* select_by_rows of the request */
+    bool by_rows; /* select_needs_no_cards of the request */
 };
 /* `n`: number of all nodes, at most. `mix` is read during the call only. */
 void score_begin(struct score_run *run, enum score_policy policy,

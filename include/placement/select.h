@@ -8,10 +8,11 @@
  * Which cards of a node a request gets, and whether it fits there at all. Filter, score, bind,
  * reservations, gangs, preemption and defrag all ask here, so they cannot disagree.
  *
- * A new condition that a request sets on a card has one place: on what the card is,
- * request_accepts_card (domain/request.h); on what is left of it, card_takes in select.c. Which
- * requests the sums and rows of a node decide, without its cards, follows from these two. A
- * condition on the node belongs into select_obstacle there, and into select_least_mib. A reason why a
+ * One place decides a condition that a request sets on a card: on what the card is,
+ * request_accepts_card (domain/request.h); on what is left of it, card_fits in select.c. Which
+ * requests the sums and rows of a node decide, without its cards, follows from these two. (Where the
+ * condition is read and put into words: "Where would I add" in docs/architecture.md.) A condition on
+ * the node belongs into select_obstacle there, and into select_least_mib. A reason why a
  * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
  *
  * A request in a dialect has another meaning on nodes of that dialect: all functions here take the
@@ -32,7 +33,7 @@ enum fit {
     FIT_YES,
     FIT_LATER, /* not now: memory is taken, a card is unhealthy, an object is missing */
     FIT_NEVER, /* not even if all pods leave: too small, too few cards, wrong mode or isolation */
-    FIT_ASK, /* of select_fit_one: ask select_fit_pod */
+    FIT_ASK, /* of select_fit_one: ask select_fit_beside */
 };
 
 /* What stands between a pending pod and a node; placement/reason.h has its words. */
@@ -164,7 +165,7 @@ static inline enum fit select_fit_pod(const struct ledger_node *node,
 }
 /* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
  * of lower priority, or for such nominated ones? */
-bool select_takes(const struct ledger_node *node, const struct select_pod *pod);
+bool select_displaces(const struct ledger_node *node, const struct select_pod *pod);
 /* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it,
  * as long as they suit; else such that it takes from nobody; else others. 0: the kubelet chooses them
  * (nvidia.com/gpu). False: it does not fit, or requests no GPU there. */
@@ -181,7 +182,7 @@ struct ledger_reservation *select_reservation_lost(const struct ledger *l,
 
 /* select_fit_pod for thousands of nodes, by their first cache lines only. FIT_YES, and neither
  * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_ASK:
- * select_fit_pod knows. `least_mib` is of select_least_mib. */
+ * select_fit_beside knows. `least_mib` is of select_least_mib. */
 int64_t select_least_mib(const struct request *request);
 static inline enum fit select_fit_one(const struct ledger_node *node, int64_t least_mib)
 {
@@ -197,7 +198,7 @@ static inline enum fit select_fit_one(const struct ledger_node *node, int64_t le
 
 /* Do the rows and sums of a node decide which of its cards can take the request, without the
  * cards? */
-bool select_by_rows(const struct request *request);
+bool select_needs_no_cards(const struct request *request);
 /* select_cards of the view SELECT_ALL for such a request, if the rows are all that it takes.
  * True: it fits. False: ask select_cards. */
 bool select_rows(const struct ledger_node *node, const struct request *request,

@@ -14,7 +14,7 @@
 #include "placement/reason.h"
 
 /*
- * The verb filter. Read it from filter_answer at the end upwards: filter_mode_of says how the call is
+ * The verb filter. Read it from filter_answer at the end upwards: settle_mode says how the call is
  * answered; then choose_best has all nodes judged (judge, judge_some, judge_node), rates those that
  * fit (best_of) and has cards reserved on the best; write_reply answers.
  *
@@ -27,7 +27,7 @@
  *
  * Each special case is in a function that a reader of the path skips: an autoscaler's template Nodes
  * (judge_template, is_simulation), a ResourceQuota (read_quotas, over_quota), a pod that has a promise
- * or an invalid request (judge_pod), a gang (choose_for_gang), a follower (ask_leader), what follows a
+ * or an invalid request (judge_by_pod), a gang (choose_for_gang), a follower (ask_leader), what follows a
  * rejection (follow_rejection, find_elsewhere).
  */
 
@@ -116,13 +116,13 @@ static bool judge_template(struct filter *f, const struct verb_candidate *c)
     const struct request *request = &f->args->request;
     struct node_cards cards = {0};
     struct err err;
-    struct ledger *alone =
+    struct ledger *own =
         ledger_of_template(c->raw, ledger_settings(f->ledger), &cards, &err);
-    if (!alone) {
+    if (!own) {
         reject(f, c, false, REASON_NODE, err.msg);
         return false;
     }
-    const struct ledger_node *node = ledger_node_at(alone, 0); /* the only one */
+    const struct ledger_node *node = ledger_node_at(own, 0); /* the only one */
     enum fit fit = select_fit(node, request);
     cleanup_buf struct buf why = {0};
     if (fit != FIT_YES) {
@@ -131,7 +131,7 @@ static bool judge_template(struct filter *f, const struct verb_candidate *c)
                    (long long)cards.n, (long long)cards.mib);
         reject(f, c, fit == FIT_NEVER, reason_class_of(node, request, fit), why.p);
     }
-    ledger_free(alone);
+    ledger_free(own);
     return fit == FIT_YES;
 }
 
@@ -204,7 +204,7 @@ static bool judge_node(struct filter *f, const struct verb_candidate *c,
 
 /* A pod for which its node in the ledger does not count: with a promise it fits only there,
  * because its Binding may have taken effect. */
-static bool judge_pod(struct filter *f, const struct verb_candidate *c)
+static bool judge_by_pod(struct filter *f, const struct verb_candidate *c)
 {
     const struct verb_args *args = f->args;
     if (args->invalid.code != ERR_NONE || f->quota) {
@@ -246,7 +246,7 @@ static void judge_some(struct filter *f, size_t i, size_t end)
         }
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
-            bool fits = by_ledger ? judge_node(f, c, nodes[k]) : judge_pod(f, c);
+            bool fits = by_ledger ? judge_node(f, c, nodes[k]) : judge_by_pod(f, c);
             const char *quota = fits && by_ledger ? over_quota(f, nodes[k]) : NULL;
             if (quota) {
                 reject(f, c, true, REASON_QUOTA, quota);
@@ -722,10 +722,11 @@ static unsigned ask_leader(struct verb_call *call, bool *leads)
     return 0;
 }
 
-/* How the call is answered here. 0: *mode says it; `why` gets the text of mode->reject_all.
- * Else the status: the leader has answered, or nobody can. */
-static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
-                               struct buf *why)
+/* Has the leader answer what it alone can reserve for (ask_leader); else settles how the call is answered
+ * here. 0: *mode says it; `why` gets the text of mode->reject_all. Else the status: the leader has
+ * answered, or nobody can. */
+static unsigned settle_mode(struct verb_call *call, struct filter_mode *mode,
+                            struct buf *why)
 {
     const struct verbs_config *config = &call->verbs->config;
     struct verb_args *args = &call->work->args;
@@ -735,7 +736,7 @@ static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
          one = config->answer == 1 && !report,
          preempts = config->preempts && !args->pod.never_preempts;
     struct filter_facts is = {.call = live ? FILTER_LIVE : FILTER_SIMULATED,
-                              .gang = FILTER_ALONE,
+                              .gang = FILTER_SINGLE,
                               .replica = FILTER_FOLLOWER};
     if (report || config->answer == VERBS_ALL || !is_scored(call->verbs, args))
         is.wants = FILTER_WANTS_ALL;
@@ -776,7 +777,7 @@ unsigned filter_answer(struct verb_call *call)
     struct filter_mode mode = {0};
     unsigned status = verb_read(call, &verb_candidates, NULL);
     if (status == 200) {
-        status = filter_mode_of(call, &mode, &why);
+        status = settle_mode(call, &mode, &why);
         if (!status)
             status = answer_here(call, &mode, &why);
     }

@@ -16,7 +16,7 @@ enum {
     FILTER_WANTS_ONE = 4,  /* the best */
     FILTER_WANTS_PREFERRED = 8, /* one, and the pod has preferences of kube-scheduler */
 };
-enum { FILTER_ALONE = 1, FILTER_WAITS = 2 }; /* WAITS: its gang needs places, too */
+enum { FILTER_SINGLE = 1, FILTER_WAITS = 2 }; /* WAITS: its gang needs places, too */
 enum { FILTER_UNRESERVABLE = 1, FILTER_RESERVABLE = 2 };
 enum { FILTER_FOLLOWER = 1, FILTER_LEADER = 2 };
 struct filter_facts {

@@ -3,37 +3,8 @@
 #include "extender/verb.h"
 
 /*
- * prioritize: the points of all candidates. The nodes are visited VERB_LOCK_NODES under one
- * lock.
+ * prioritize: the points of all candidates.
  */
-
-void verb_score(struct verb_call *call, struct score_run *run, const uint32_t *at,
-                size_t n)
-{
-    const struct verb_args *args = &call->work->args;
-    struct core_driver *driver = call->verbs->config.driver;
-    for (size_t i = 0, end; i < n;) {
-        const struct ledger *l = core_ledger(core_driver_read(driver));
-        for (end = n - i < VERB_LOCK_NODES ? n : i + VERB_LOCK_NODES; i < end;) {
-            const struct ledger_node *nodes[MAP_BATCH];
-            size_t found = verb_find_nodes(args, at, i, end, l, nodes);
-            score_visit(run, i, nodes, found);
-            i += found;
-        }
-        core_driver_read_end(driver);
-    }
-}
-
-void verb_score_begin(struct verb_call *call, struct score_run *run,
-                      const struct ledger *l)
-{
-    struct verb_work *w = call->work;
-    w->scored = (struct score_pod){
-        .pod = {&w->args.request, w->args.pod.priority, w->args.pod.meta.uid, NULL},
-        .cpu_milli = w->args.pod.requests.cpu_milli};
-    score_begin(run, call->verbs->config.policy, &w->scored, ledger_requests(l),
-                &w->scratch, w->args.n);
-}
 
 static unsigned write_scores(struct verb_call *call)
 {

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "extender/tried.h"
 
-/* What the verbs share: their bodies and limits, working memory, errors. */
+/* What the verbs share: their bodies and limits, working memory, errors, scores of candidates. */
 
 enum {
     /* Working memory that is kept after a call: that of one call, if no other is kept; else of
@@ -328,4 +328,34 @@ size_t verb_find_nodes(const struct verb_args *args, const uint32_t *at, size_t 
         names[k] = args->nodes[at ? at[i + k] : i + k].name;
     ledger_nodes_find(l, names, n, nodes);
     return n;
+}
+
+/* -- scores -- */
+
+void verb_score(struct verb_call *call, struct score_run *run, const uint32_t *at,
+                size_t n)
+{
+    const struct verb_args *args = &call->work->args;
+    struct core_driver *driver = call->verbs->config.driver;
+    for (size_t i = 0, end; i < n;) {
+        const struct ledger *l = core_ledger(core_driver_read(driver));
+        for (end = n - i < VERB_LOCK_NODES ? n : i + VERB_LOCK_NODES; i < end;) {
+            const struct ledger_node *nodes[MAP_BATCH];
+            size_t found = verb_find_nodes(args, at, i, end, l, nodes);
+            score_visit(run, i, nodes, found);
+            i += found;
+        }
+        core_driver_read_end(driver);
+    }
+}
+
+void verb_score_begin(struct verb_call *call, struct score_run *run,
+                      const struct ledger *l)
+{
+    struct verb_work *w = call->work;
+    w->scored = (struct score_pod){
+        .pod = {&w->args.request, w->args.pod.priority, w->args.pod.meta.uid, NULL},
+        .cpu_milli = w->args.pod.requests.cpu_milli};
+    score_begin(run, call->verbs->config.policy, &w->scored, ledger_requests(l),
+                &w->scratch, w->args.n);
 }

@@ -118,7 +118,7 @@ unsigned preempt_answer(struct verb_call *call);
  * VERB_REPLICA answered with 421. */
 unsigned bind_answer(struct verb_call *call);
 
-/* Scoring the candidates (prioritize.c). Begins with the request mix of the ledger. */
+/* Scoring the candidates, for filter and prioritize. Begins with the request mix of the ledger. */
 void verb_score_begin(struct verb_call *call, struct score_run *run,
                       const struct ledger *l);
 /* Visits the candidates at[0..n); NULL: the first n. */

@@ -11,7 +11,7 @@
  * into points, for prioritize, or into an order (score_best), for filter.
  *
  * The default policy is fgd. A reader of filter's path skips the others, and links_of, keep_nodes_free and
- * sink_takers, which few pods need.
+ * sink_displacing, which few pods need.
  */
 
 __extension__ typedef __int128 wide;
@@ -59,11 +59,11 @@ static struct score_links links_of(const struct score_run *run,
     const struct request *r = request_on(run->pod->pod.request, node->dialect);
     const struct links **kinds = run->scratch->kinds;
     uint8_t kind = 0;
-    bool takes = r->kind != REQUEST_NONE && select_takes(node, &run->pod->pod);
+    bool displaces = r->kind != REQUEST_NONE && select_displaces(node, &run->pod->pod);
     if (r->cards <= 1 || r->kind == REQUEST_DEVICES || r->ignores_links ||
         !node->has_links)
         return (struct score_links){
-            .class = LINK_SYS, .kind = SCORE_KINDS, .takes = takes};
+            .class = LINK_SYS, .kind = SCORE_KINDS, .displaces = displaces};
     while (kind < SCORE_KINDS && kinds[kind] && kinds[kind] != node->links)
         kind++;
     if (kind < SCORE_KINDS)
@@ -73,7 +73,7 @@ static struct score_links links_of(const struct score_run *run,
     return (struct score_links){.class = ring < LINK_NV ? ring : LINK_NV,
                                 .kind = kind,
                                 .leaves_many = left > node->n_cards / LEAVES_MANY,
-                                .takes = takes};
+                                .displaces = displaces};
 }
 
 /* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
@@ -398,7 +398,7 @@ void score_begin(struct score_run *run, enum score_policy policy,
     *run = (struct score_run){.policy = policy,
                               .pod = pod,
                               .scratch = scratch,
-                              .by_rows = select_by_rows(pod->pod.request)};
+                              .by_rows = select_needs_no_cards(pod->pod.request)};
     MEM_GROW(scratch->values, scratch->cap, n);
     memset(scratch->kinds, 0, sizeof scratch->kinds);
     if (policy == SCORE_FGD)
@@ -452,14 +452,14 @@ static void keep_nodes_free(const struct score_scratch *scratch, size_t n)
 
 /* Some nodes are such where the pod takes from others. Puts these below all others. Returns
  * whether there are others. */
-static bool sink_takers(const struct score_run *run, size_t n)
+static bool sink_displacing(const struct score_run *run, size_t n)
 {
     struct score_value *values = run->scratch->values;
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
         if (values[i].base == no_fit.base)
             continue;
-        if (values[i].links.takes) /* the best of these ... */
+        if (values[i].links.displaces) /* the best of these ... */
             high = values[i].base > high ? values[i].base : high;
         else /* ... and the worst of the others */
             low = values[i].base < low ? values[i].base : low;
@@ -469,9 +469,9 @@ static bool sink_takers(const struct score_run *run, size_t n)
     wide drop = (wide)high - low + least_range(run) + 1, most = INT64_MAX / 16;
     drop = drop > most ? most : drop;
     for (size_t i = 0; i < n; i++) {
-        if (values[i].base != no_fit.base && values[i].links.takes && drop > 0)
+        if (values[i].base != no_fit.base && values[i].links.displaces && drop > 0)
             values[i].base -= (int64_t)drop;
-        values[i].links.takes = false;
+        values[i].links.displaces = false;
     }
     return true;
 }
@@ -484,7 +484,7 @@ static bool settle(const struct score_run *run, size_t n)
     struct score_value *values = run->scratch->values;
     int64_t card = mean_card(&run->survey), low = INT64_MAX, high = INT64_MIN;
     uint8_t worst = LINK_NV, best = LINK_UNKNOWN;
-    bool takers = false;
+    bool displacing = false;
     keep_nodes_free(run->scratch, n);
     for (size_t i = 0; i < n; i++) {
         struct score_value *v = &values[i];
@@ -496,7 +496,7 @@ static bool settle(const struct score_run *run, size_t n)
         high = v->base > high ? v->base : high;
         worst = v->links.class < worst ? v->links.class : worst;
         best = v->links.class > best ? v->links.class : best;
-        takers |= v->links.takes;
+        displacing |= v->links.displaces;
     }
     /* Absurd sizes of cards do not overflow. */
     uint64_t step = (uint64_t)high - (uint64_t)low + 1, most = INT64_MAX / 16;
@@ -507,7 +507,7 @@ static bool settle(const struct score_run *run, size_t n)
                 (values[i].links.class - worst) * (int64_t)(step < most ? step : most);
         values[i].links.class = worst;
     }
-    return (takers && sink_takers(run, n)) || best > worst;
+    return (displacing && sink_displacing(run, n)) || best > worst;
 }
 
 void score_end(struct score_run *run, size_t n, int *points)

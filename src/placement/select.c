@@ -10,7 +10,8 @@
 
 /*
  * The selection of cards: the conditions on a card and on the node, the cards that fit, and the choice
- * among them. Filter asks select_fit_beside, bind select_bind.
+ * among them. Filter asks select_fit_one (select.h), where that does not know select_fit_beside, and from
+ * score.c select_rows or select_cards; bind asks select_bind.
  *
  * For few pods alone, and skipped otherwise: later_or_never tells LATER from NEVER once the pod does not
  * fit, choose_linked and cut_size choose several cards, less_claimed leaves cards to nvidia.com/gpu, and
@@ -35,7 +36,7 @@ bool select_card_could_fit(const struct card *card, const struct request *r)
 }
 
 /* Can the card take its part of the request now? */
-static inline bool card_takes(const struct card *card, const struct request *r)
+static inline bool card_fits(const struct card *card, const struct request *r)
 {
     bool fits;
     if (r->kind == REQUEST_CARDS)
@@ -55,13 +56,13 @@ static inline bool card_takes(const struct card *card, const struct request *r)
 /* The rows and sums know the free memory of a card, and whether it is wholly free. So they
  * decide if a card takes the request that has that and nothing else: no known size, model or
  * clock, and no compute left. */
-bool select_by_rows(const struct request *r)
+bool select_needs_no_cards(const struct request *r)
 {
     static const struct card bare = {.total_mib = 1,
                                      .free_mib = INT64_MAX,
                                      .compute_promised = REQUEST_CORE,
                                      .kind = &card_kind_unknown};
-    return r->kind != REQUEST_DEVICES && !r->dialect && card_takes(&bare, r);
+    return r->kind != REQUEST_DEVICES && !r->dialect && card_fits(&bare, r);
 }
 
 /* What is not in the node's first cache lines is read last: its source only for requests that select
@@ -114,10 +115,10 @@ uint64_t select_mask(const struct select_view *view, const struct request *r)
 {
     uint64_t mask = 0;
     r = request_on(r, view->node->dialect);
-    if (view->rows && select_by_rows(r))
+    if (view->rows && select_needs_no_cards(r))
         return mask_of_rows(view->rows, r);
     for (uint32_t i = 0; i < view->node->n_cards; i++)
-        mask |= (uint64_t)card_takes(&view->cards[i], r) << i;
+        mask |= (uint64_t)card_fits(&view->cards[i], r) << i;
     return mask;
 }
 
@@ -247,7 +248,7 @@ static enum fit later_or_never(const struct ledger_node *node, const struct card
                                const struct request *r, uint64_t within)
 {
     const struct ledger_rows *rows = node->rows.valid ? &node->rows : NULL;
-    bool alike = rows && select_by_rows(r) && node->largest_mib > 0 &&
+    bool alike = rows && select_needs_no_cards(r) && node->largest_mib > 0 &&
                  rows->available_mib == node->largest_mib * node->n_cards;
     uint64_t possible = 0;
     for (uint32_t i = 0; i < node->n_cards && node->n_cards >= r->cards; i++) {
@@ -398,8 +399,8 @@ void select_view(struct select_view *view, const struct ledger_node *node,
 
 int64_t select_least_mib(const struct request *r)
 {
-    bool one =
-        r->kind == REQUEST_MEMORY && r->cards == 1 && !r->isolation && select_by_rows(r);
+    bool one = r->kind == REQUEST_MEMORY && r->cards == 1 && !r->isolation &&
+               select_needs_no_cards(r);
     return one ? least_of(r) : INT64_MAX;
 }
 
@@ -424,7 +425,7 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
 {
     r = request_on(r, node->dialect);
-    if (select_by_rows(r) && !r->min_link &&
+    if (select_needs_no_cards(r) && !r->min_link &&
         (r->kind == REQUEST_CARDS ? !node->claimed : r->cards == 1))
         return fit_by_sums(node, r);
     if (request_needs_nothing(r))
@@ -471,7 +472,7 @@ static bool fits_last(const struct ledger_node *node, const struct select_pod *p
     return select_cards(&view, pod->request, SELECT_ALL_CARDS, chosen) == FIT_YES;
 }
 
-bool select_takes(const struct ledger_node *node, const struct select_pod *pod)
+bool select_displaces(const struct ledger_node *node, const struct select_pod *pod)
 {
     return (node->has_reserved || node->has_nominated) && has_weaker(node, pod) &&
            !fits_last(node, pod, NULL);

@@ -524,7 +524,7 @@ TEST(cards_that_are_reserved_for_weaker_pods_are_taken_last)
         const struct select_pod me = {&c->asks, c->priority, SPAN("me"), NULL};
         expect_bind(n, &c->asks, c->priority, "me", c->gets);
         if (c->gets)
-            ck_assert_int_eq(select_takes(n, &me), c->takes);
+            ck_assert_int_eq(select_displaces(n, &me), c->takes);
     }
 }
 
