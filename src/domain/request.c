@@ -778,8 +778,11 @@ void request_write_kind(struct buf *out, const struct request *r,
                         const struct card_kind *kind)
 {
     buf_add_span(out, kind->model.n ? kind->model : SPAN("unknown model"));
-    if (r->clock_mhz)
-        buf_printf(out, " (%lld MHz)", (long long)kind->spec.clock_mhz);
+    if (!r->clock_mhz)
+        return;
+    buf_adds(out, " (");
+    buf_add_i64(out, kind->spec.clock_mhz);
+    buf_adds(out, " MHz)");
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)

@@ -10,7 +10,7 @@
 /*
  * Why a request does not fit on a node, in terms of cards; the class of the reason; and the node
  * that is nearest to fitting. A reason is written for every node that a filter call rejects, so
- * reasons are concatenated from pieces, without printf.
+ * reasons are concatenated from pieces.
  *
  * Filter's path is reason_add_prepared: what the request needs, then for most nodes add_plain, which asks
  * for no obstacle; for others obstacle_of and the words for it.
@@ -237,30 +237,42 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
     return n;
 }
 
+/* Is the same written of cards of the two kinds? Compares the texts at the end of `out`, which a steady
+ * load keeps, and takes them back. */
+static bool is_same_text(struct buf *out, const struct request *r,
+                         const struct card_kind *a, const struct card_kind *b)
+{
+    const size_t from = out->n;
+    if (a == b || !span_eq(a->model, b->model))
+        return a == b;
+    request_write_kind(out, r, a);
+    const size_t middle = out->n;
+    request_write_kind(out, r, b);
+    const bool same = span_eq((struct span){out->p + from, middle - from},
+                              (struct span){out->p + middle, out->n - middle});
+    out->n = from;
+    out->p[from] = '\0';
+    return same;
+}
+
 /* "2 x Tesla V100, 1 x Tesla T4": the cards of the node, counted by what is written of them. */
 static void add_kinds(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    cleanup_buf struct buf texts = {0};
-    size_t from = out->n, ends[SCV_MAX_CARDS + 1] = {0};
+    const struct card *cards = node->cards;
+    size_t from = out->n;
     buf_adds(out, "; the node has ");
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        request_write_kind(&texts, r, node->cards[i].kind);
-        ends[i + 1] = texts.n;
-    }
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct span text = {texts.p + ends[i], ends[i + 1] - ends[i]};
         uint32_t before = 0, n = 0;
         for (uint32_t k = 0; k < node->n_cards; k++) {
-            bool same =
-                span_eq(text, (struct span){texts.p + ends[k], ends[k + 1] - ends[k]});
+            bool same = is_same_text(out, r, cards[k].kind, cards[i].kind);
             n += same;
             before += k < i && same;
         }
         if (before)
             continue;
         add_number(out, i ? ", " : "", n, " x ");
-        buf_add_span(out, text);
+        request_write_kind(out, r, cards[i].kind);
     }
     make_plain(out, from);
 }
