@@ -226,10 +226,9 @@ void podresources_poller_allocations(struct podresources_poller *l, struct span 
     worker_wake(l->thread);
 }
 
-void podresources_poller_stop(struct podresources_poller *l)
+bool podresources_poller_stop(struct podresources_poller *l, int64_t until_ms)
 {
-    if (l)
-        worker_stop(l->thread);
+    return !l || worker_stop_until(l->thread, until_ms);
 }
 
 void podresources_poller_free(struct podresources_poller *l)

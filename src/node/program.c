@@ -180,8 +180,10 @@ bool node_program_stop(struct node_program *p)
     const int64_t until_ms = clock_mono_ms() + wait_ms;
     for (size_t i = 0; i < ARRAY_LEN(p->servers); i++)
         status_server_stop(p->servers[i]);
-    const bool stopped = allocating_stop(p->allocating, until_ms);
-    if (!card_sampler_stop(p->sampler)) {
+    /* First, so that its wait is a part of the others', and none waits beside a driver that hangs. */
+    const bool sampled = card_sampler_stop(p->sampler);
+    const bool stopped = allocating_stop(p->allocating, sampled ? until_ms : 0);
+    if (!sampled) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }

@@ -382,7 +382,8 @@ bool publishing_stop(struct publishing *p, int64_t until_ms)
     worker_stop(p->ticker);
     informer_stop(p->scv);
     informer_stop(p->pods);
-    podresources_poller_stop(p->poller);
+    if (!podresources_poller_stop(p->poller, until_ms))
+        return false;
     for (int i = 0; i < PUBLISHER_LANES; i++)
         if (!worker_stop_until(p->lanes[i], until_ms) ||
             !worker_stop_until(p->abandoned[i], until_ms))

@@ -340,6 +340,26 @@ TEST(a_hanging_call_does_not_delay_the_stop)
     lib_wait(annotation_is("p", KEY_MEM_ASSIGNED, "true"));
 }
 
+/* The two waits do not add up. */
+TEST(a_driver_that_hangs_beside_a_call_does_not_delay_the_stop)
+{
+    set_up_with(ARGV("--sampler-limit", "1s"));
+    sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"pods\",\"action\":\"hang\"}");
+    add_and_admit("p");
+    hang_driver();
+    lib_wait(check_fails("cards", "the driver does not respond"));
+    kubelet_stop(&kubelet);
+    kubelet_start(&kubelet);
+    lib_wait(kubelet_is_asked(&kubelet));
+    const int64_t from_ms = clock_mono_ms();
+    program_signal(&plugin.program, SIGTERM);
+    ck_assert_int_eq(program_wait(&plugin.program), 0);
+    ck_assert_int_lt(clock_mono_ms() - from_ms, 10000);
+    ck_assert_contains(program_output(&plugin.program),
+                       "the driver does not respond; exiting");
+    plugin_stop(&plugin);
+}
+
 TEST(a_restarted_kubelet_is_registered_with)
 {
     set_up();

@@ -167,7 +167,6 @@ TEST(polling_survives_a_kubelet_restart)
     start_kubelet();
     good = 0;
     lib_wait(good > 0);
-    podresources_poller_stop(l);
     podresources_poller_free(l);
 }
 
@@ -194,7 +193,6 @@ TEST(allocations_come_with_the_pods)
         l, SPAN("{\"version\":1,\"node\":\"n1\",\"grants\":[]}"));
     lib_wait(allocated == 0);
     ck_assert_int_eq(asked_ms, asked);
-    podresources_poller_stop(l);
     podresources_poller_free(l);
 }
 
@@ -224,7 +222,6 @@ TEST(a_list_comes_with_the_last_allocations)
         .socket = path, .interval_ms = 20, .node = SPAN("n1"), .polled = count_outdated});
     lib_wait(allocated == 1);
     ck_assert_int_eq(outdated, 0);
-    podresources_poller_stop(asking);
     podresources_poller_free(asking);
 }
 
@@ -240,7 +237,6 @@ TEST(the_kubelet_is_not_asked_during_an_admission)
     int64_t last = asked_ms;
     lib_wait(asked_ms > last);
     ck_assert_int_ge(asked_ms, last + 2 * INTERVAL_MS);
-    podresources_poller_stop(l);
     podresources_poller_free(l);
 }
 

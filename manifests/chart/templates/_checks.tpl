@@ -67,6 +67,9 @@
 {{- if and $e.allPods (lt (int $e.replicas) 2) }}
 {{- fail "extender.allPods: while its only replica is replaced, no pod of the cluster is bound, not even that of the next replica; set extender.replicas to 2 or more" }}
 {{- end }}
+{{- if has "--hami-values" ($e.extraArgs | default list) }}
+{{- fail "extender.extraArgs: --hami-values has no value, which the chart gives to gpushare-node, too; write it in the same element, as in --hami-values=defaultCores=5" }}
+{{- end }}
 {{- $taken := dict
     "--memory-unit" "set memoryUnit instead" "--log-level" "set extender.logLevel instead"
     "--node-score" "set extender.nodeScore instead" "--filter-answer" "set extender.filterAnswer instead" "--events" "set extender.events instead"
