@@ -16,8 +16,9 @@
  * ERR_UNAVAILABLE. The message names the file. On error, out is unchanged. */
 int file_read(const char *path, size_t max, struct buf *out, struct err *err);
 
-/* Replaces the file atomically (write, fsync, rename): a reader finds either the old
- * content or the new one, also after a crash, and never a mix of two writers. Mode 0600. Errors as for file_read. */
+/* Replaces the file atomically (write, fsync, rename): a reader finds either the old content or the
+ * new one, also after a crash, and never a mix of two writers. Mode 0600. Errors as for
+ * file_read. */
 int file_write(const char *path, struct span bytes, struct err *err);
 
 /* openat of an absolute path as a root directory's own programs resolve it: an absolute

@@ -50,9 +50,9 @@ void log_write(enum log_level level, const char *module, const char *msg,
 #define log_info(module, msg, ...)  LOG_AT(LOG_INFO, module, msg, __VA_ARGS__)
 #define log_debug(module, msg, ...) LOG_AT(LOG_DEBUG, module, msg, __VA_ARGS__)
 
-/* Starts a thread, until the process ends, that writes all later lines, so that an unread pipe blocks no other
- * thread. Up to 256 KiB of lines are queued; further lines are dropped and counted. A
- * crash loses the queued lines. */
+/* Starts a thread, until the process ends, that writes all later lines, so that an unread pipe
+ * blocks no other thread. Up to 256 KiB of lines are queued; further lines are dropped and counted.
+ * A crash loses the queued lines. */
 void log_start(void);
 /* Waits until the queue is written, for at most one second. To be called before the process
  * ends. */

@@ -50,8 +50,8 @@ bool diagnosis_overcommit(const struct card *card, struct disagreement *d);
 void diagnosis_count(const struct ledger *l, const struct ledger_node *node,
                      int64_t counts[DRIFTS]);
 
-/* Appends it as a sentence about the node, without the node's name, which is untrusted text; nothing
- * for WRONG_CARD, of which the container is known to the Scv alone. */
+/* Appends it as a sentence about the node, without the node's name, which is untrusted text;
+ * nothing for WRONG_CARD, of which the container is known to the Scv alone. */
 void disagreement_write(struct buf *out, const struct ledger_node *node,
                         const struct disagreement *d);
 /* Appends why the pod, which is on a node, is DRIFT_FORGED. False: it is not. Without

@@ -8,8 +8,8 @@
  * and of what it makes of them: HAMi's is the first. The amounts are those that HAMi 2.10 itself
  * computes; dialect_join has the differences.
  *
- * request_of makes a request of it: of whole cards if the pod is `alone` there, else of memory in slots,
- * with the part of each container in MiB or percent.
+ * request_of makes a request of it: of whole cards if the pod is `alone` there, else of memory in
+ * slots, with the part of each container in MiB or percent.
  */
 
 /* Limits of a container: different cards; on each of them MiB (times the factor), or percent of its
@@ -23,8 +23,9 @@ enum dialect_limit {
 };
 
 /* Annotations of a pod. The first four are lists with commas: words in the name of a model, in any
- * case, and UUIDs, that a card must have or must not have. A list of more than DIALECT_LIST_MAX bytes,
- * or of words of more than DIALECT_TYPES_MAX, accepts no card. The last two are that system's promise: a node and its cards. */
+ * case, and UUIDs, that a card must have or must not have. A list of more than DIALECT_LIST_MAX
+ * bytes, or of words of more than DIALECT_TYPES_MAX, accepts no card. The last two are that
+ * system's promise: a node and its cards. */
 enum {
     DIALECT_LIST_MAX = 4096,
     DIALECT_TYPES_MAX = 256
@@ -111,9 +112,9 @@ int dialect_join(struct dialect_pod *pod, struct err *err);
  * of usable_mib, because the rest is the driver's. Containers add up as in Kubernetes. */
 int64_t dialect_mib(const struct dialect_pod *pod, int64_t usable_mib, int64_t total_mib);
 
-/* Do the lists, which are the first four of enum dialect_note, accept a card? False if they have a rule
- * about an empty text. `model` is NVML's name; HAMi writes "NVIDIA-" before one that does not begin
- * with NVIDIA. NULL: whatever it is. */
+/* Do the lists, which are the first four of enum dialect_note, accept a card? False if they have a
+ * rule about an empty text. `model` is NVML's name; HAMi writes "NVIDIA-" before one that does not
+ * begin with NVIDIA. NULL: whatever it is. */
 bool dialect_accepts(const struct span *lists, const struct span *model,
                      const struct span *uuid);
 
@@ -136,9 +137,9 @@ struct dialect_promise {
     size_t n; /* 0: none */
 };
 
-/* Reads the annotations of a pod on `node`, after dialect_request. What the limits ask for counts if
- * it is more, because tenants can edit annotations. -1: they exist and cannot be read, or contradict
- * the node or the containers. The pod may then use any card: count it on all cards of its node, as
- * one with a UUID that no card of the node has. */
+/* Reads the annotations of a pod on `node`, after dialect_request. What the limits ask for counts
+ * if it is more, because tenants can edit annotations. -1: they exist and cannot be read, or
+ * contradict the node or the containers. The pod may then use any card: count it on all cards of
+ * its node, as one with a UUID that no card of the node has. */
 int dialect_promise(const struct dialect_pod *pod, struct span node,
                     struct dialect_promise *promise, struct err *err);

@@ -65,8 +65,8 @@ struct ids_id {
 void ids_write(struct buf *out, enum ids_resource r, const struct ids_id *id);
 /* Parses an id of that resource. False: not one of ours. */
 bool ids_read(enum ids_resource r, struct span text, struct ids_id *id);
-/* Is it an id of the Go plugin, <UUID>-_-<n>, or of HAMi's, <UUID>-<n>? The containers may be on any
- * card. */
+/* Is it an id of the Go plugin, <UUID>-_-<n>, or of HAMi's, <UUID>-<n>? The containers may be on
+ * any card. */
 bool ids_name_no_card(struct span text);
 
 /* A card and its tag. */

@@ -369,9 +369,9 @@ struct ledger_node_info {
 struct ledger_node_info ledger_node_info(const struct ledger_node *node);
 /* The cards that a container of ledger_node_info has through nvidia.com/..., as bits. */
 uint64_t ledger_held_cards(const struct ledger_node *node, const struct scv_held *held);
-/* The next container that has cards through nvidia.com/... and whose pod the ledger does not know on
- * this node: it may have ended, or was deleted while its container still runs. *at: 0 at first. NULL:
- * there are no more. */
+/* The next container that has cards through nvidia.com/... and whose pod the ledger does not know
+ * on this node: it may have ended, or was deleted while its container still runs. *at: 0 at first.
+ * NULL: there are no more. */
 const struct scv_held *ledger_unknown_holder(const struct ledger_node *node, size_t *at);
 /* The API server shows that the pod with this name and UID, which was on the node, has ended:
  * its containers have no cards, until the podList lacks them or ledger_pod_is_there. */
@@ -515,8 +515,8 @@ static inline uint64_t ledger_all_cards(const struct ledger_node *node)
 /* The ResourceQuotas, for which the ledger counts what pods use by promises and reservations. The
  * caller adds and deletes the objects. */
 struct quotas *ledger_quotas(struct ledger *l);
-/* What shares count for in a quota: of a pod, by the cards of its node now, or of a reservation, without
- * the node. */
+/* What shares count for in a quota: of a pod, by the cards of its node now, or of a reservation,
+ * without the node. */
 struct quota_amounts ledger_quota_amounts(const struct request *request,
                                           const struct ledger_share *shares, uint32_t n,
                                           const struct ledger_node *node);

@@ -28,7 +28,8 @@ enum {
 
     LINKS_MAX_CARDS = 32, /* of a node; the connections of more are unknown */
     LINKS_SMALL = 8,      /* every set of the cards of such a node is known */
-    /* Of a larger one, too, up to this, if its words are of 12 widths at most, for 8 kinds of nodes. */
+    /* Of a larger one, too, up to this, if its words are of 12 widths at most, for 8 kinds of
+     * nodes. */
     LINKS_EXACT = 16,
 };
 

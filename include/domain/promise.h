@@ -62,10 +62,10 @@ struct promise {
  * than too little. */
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise);
 
-/* The promise of a bound pod that HAMi's words `d` alone explain: its limits, or a limit of nvidia.com/gpu
- * and HAMi's annotations. False: it has a promise or limits of ours, or asks for nothing in these
- * words. `counts` false: its annotations are ignored. -1 in *bad, with the reason: they cannot be
- * read. */
+/* The promise of a bound pod that HAMi's words `d` alone explain: its limits, or a limit of
+ * nvidia.com/gpu and HAMi's annotations. False: it has a promise or limits of ours, or asks for
+ * nothing in these words. `counts` false: its annotations are ignored. -1 in *bad, with the reason:
+ * they cannot be read. */
 bool promise_of_hami(const struct pod *pod, const struct dialect *d, bool counts,
                      struct arena *a, struct promise *promise, int *bad, struct err *err);
 
@@ -83,11 +83,12 @@ bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a
 int64_t promise_share_mib(const struct promise *promise, size_t i,
                           const struct request *request, int64_t unit_mib);
 
-/* MiB of one unit in a promise of so many units on a card of `card_mib`, in a cluster whose
- * unit is `unit_mib`. It is the unit that the promise names (`written`; 0: the cluster's). If
- * it names none (-1), it is the one of unit_mib, GiB and MiB in which the card has about
- * `card_units` (0: unknown; its size changes a little with the driver), else the larger of unit_mib and GiB. Annotations can be forged: a
- * unit below unit_mib counts only if so many units of unit_mib are more than the card. */
+/* MiB of one unit in a promise of so many units on a card of `card_mib`, in a cluster whose unit is
+ * `unit_mib`. It is the unit that the promise names (`written`; 0: the cluster's). If it names none
+ * (-1), it is the one of unit_mib, GiB and MiB in which the card has about `card_units` (0:
+ * unknown; its size changes a little with the driver), else the larger of unit_mib and GiB.
+ * Annotations can be forged: a unit below unit_mib counts only if so many units of unit_mib are
+ * more than the card. */
 int64_t promise_unit_mib(int64_t unit_mib, int64_t written, int64_t card_units,
                          int64_t units, int64_t card_mib);
 

@@ -77,8 +77,8 @@ void quotas_sweep(struct quotas *q, uint64_t list);
 /* So much more is used, or less with `sign` -1. */
 void quotas_use(struct quotas *q, struct span ns, struct quota_amounts amounts, int sign);
 /* May a pod of the namespace use so much more, if what it has already (`own`) is counted? False:
- * appends the reason, in the words of Kubernetes, unless `why` is NULL. Only resources that it asks for count, so a pod
- * can start where another resource is used up. */
+ * appends the reason, in the words of Kubernetes, unless `why` is NULL. Only resources that it asks
+ * for count, so a pod can start where another resource is used up. */
 bool quotas_allow(const struct quotas *q, struct span ns, struct quota_amounts asked,
                   struct quota_amounts own, struct buf *why);
 /* Appends "limits.nvidia.com/gpumem", and returns the amount as a ResourceQuota has it. */

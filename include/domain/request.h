@@ -93,8 +93,8 @@ struct request_rules {
     const struct dialect *dialect; /* read as well; NULL: none */
 };
 
-/* The part of an app container or sidecar, for the allocation annotation. A request in a dialect has
- * parts of plain init containers, too, which that annotation lacks. */
+/* The part of an app container or sidecar, for the allocation annotation. A request in a dialect
+ * has parts of plain init containers, too, which that annotation lacks. */
 struct request_part {
     uint32_t index;
     uint8_t role; /* enum container_role */
@@ -119,9 +119,9 @@ struct card_kind {
 };
 static const struct card_kind card_kind_unknown;
 
-/* Requests are compared byte by byte, so no comparison can forget a member. So the struct has no padding,
- * which the compiler checks: one-byte members come in eights. Texts and parts are
- * compared by request_equal and write_key (requests.c), and copied there and by
+/* Requests are compared byte by byte, so no comparison can forget a member. So the struct has no
+ * padding, which the compiler checks: one-byte members come in eights. Texts and parts are compared
+ * by request_equal and write_key (requests.c), and copied there and by
  * request_copy_without_parts. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
@@ -196,7 +196,8 @@ static inline uint32_t request_full_core(const struct request *r)
     return all < REQUEST_CORE ? all : REQUEST_CORE;
 }
 
-/* Do the annotations of a request in a dialect accept a card of that model, of that UUID? NULL: any. */
+/* Do the annotations of a request in a dialect accept a card of that model, of that UUID? NULL:
+ * any. */
 bool request_rules_accept(const struct request *r, const struct span *model,
                           const struct span *uuid);
 
@@ -208,8 +209,8 @@ bool request_names_model(const struct request *r, struct span model);
  * cards: these are of one kind, and no full cards. */
 bool request_accepts_instance(const struct request *r, const struct card_kind *kind);
 
-/* Does it accept a card of that kind: by its clock, its model, and the rules of a dialect? Nothing else
- * decides on what a card is. A new condition is one more term, and one more member that
+/* Does it accept a card of that kind: by its clock, its model, and the rules of a dialect? Nothing
+ * else decides on what a card is. A new condition is one more term, and one more member that
  * request_of_any_card below clears. */
 static inline bool request_accepts_card(const struct request *r,
                                         const struct card_kind *kind)
@@ -240,8 +241,9 @@ static inline struct request request_of_any_card(const struct request *r)
 /* request_mib of one in a dialect that is not settled. */
 int64_t request_mib_of_parts(const struct request *r, int64_t total_mib,
                              int64_t kept_mib);
-/* What a bound pod in a dialect has at least of a card, whatever its record says: what its limits ask for
- * without what defaults add, at most all of it; of a percentage one MiB less. 0: another request. */
+/* What a bound pod in a dialect has at least of a card, whatever its record says: what its limits
+ * ask for without what defaults add, at most all of it; of a percentage one MiB less. 0: another
+ * request. */
 int64_t request_mib_of_limits(const struct request *r, int64_t total_mib);
 /* What a container in a dialect has of a card. */
 int64_t request_part_mib(const struct request_part *part, int64_t total_mib,
@@ -269,8 +271,8 @@ static inline int64_t request_mib(const struct request *r, int64_t total_mib,
                                    : r->mib_per_card;
 }
 
-/* Makes a request of slots or in a dialect one of so many MiB on each card, which changes the parts in
- * place. A card can promise total_mib. */
+/* Makes a request of slots or in a dialect one of so many MiB on each card, which changes the parts
+ * in place. A card can promise total_mib. */
 void request_settle(struct request *r, int64_t mib, int64_t total_mib);
 
 /* MiB that it takes of a card of that kind; of whole cards the size that it asks for at least.
@@ -316,8 +318,8 @@ bool request_equal(const struct request *a, const struct request *b);
 /* Appends what it says of a card, each behind a comma: ", model T4, memory clock at least
  * 5001 MHz". */
 void request_write_card(struct buf *out, const struct request *r);
-/* Appends what a card is, as far as the request says something of it: "T4", "T4 (5001 MHz)". Cards with
- * the same text are counted as one kind. */
+/* Appends what a card is, as far as the request says something of it: "T4", "T4 (5001 MHz)". Cards
+ * with the same text are counted as one kind. */
 void request_write_kind(struct buf *out, const struct request *r,
                         const struct card_kind *kind);
 /* A short form for messages: "8 GiB", "8 GiB on 2 cards", "2 whole cards". */

@@ -30,10 +30,10 @@ enum {
     SCV_ISOLATION_KNOWN = 8,   /* the object has the list, which may be empty */
 };
 
-/* What nvidia.com/gpu is on a node: a device of NVIDIA's plugin, or a word in the requests of another
- * system (domain/dialect.h), for which our device plugin serves it; UNSERVED: it does not yet. OTHER: a
- * system that this version does not know, or that cannot be read, so that nobody knows what a request
- * means there. */
+/* What nvidia.com/gpu is on a node: a device of NVIDIA's plugin, or a word in the requests of
+ * another system (domain/dialect.h), for which our device plugin serves it; UNSERVED: it does not
+ * yet. OTHER: a system that this version does not know, or that cannot be read, so that nobody
+ * knows what a request means there. */
 #define SCV_UNSERVED "unserved"
 enum scv_dialect {
     SCV_DIALECT_NONE,

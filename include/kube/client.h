@@ -37,14 +37,14 @@ struct kube_request {
 
 enum { KUBE_MAX_BODY = 64 << 20 }; /* bytes of a response to kube_call */
 
-/* New. Takes the content of *config, also when it fails. Does not connect. Must be called before other threads
- * start, because it initializes libcurl and jansson. */
+/* New. Takes the content of *config, also when it fails. Does not connect. Must be called before
+ * other threads start, because it initializes libcurl and jansson. */
 struct kube_client *kube_client_new(struct kube_config *config, struct err *err);
 void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 
 /* Like httpc_call. A redirect is an error; a status of 400 or above is a reply, not an error: see
- * kube_reply_check. Without credentials the call is not sent: ERR_UNAVAILABLE, whatever is wrong with
- * their file. timeout_ms and send_by cover both attempts. */
+ * kube_reply_check. Without credentials the call is not sent: ERR_UNAVAILABLE, whatever is wrong
+ * with their file. timeout_ms and send_by cover both attempts. */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);
 
@@ -56,11 +56,10 @@ int kube_send(void *client, const struct kube_request *request, struct err *err)
 
 /* -1: the body is HTML, as of a login page; err has its first words. */
 int kube_check_html(struct span body, struct err *err);
-/* 0 for 2xx without HTML. Otherwise -1 with the message of the Status object in the body, or with the
- * first bytes of another body. Codes: 400 and 422 ERR_INVALID, 401 ERR_UNAUTHORIZED, 403
- * ERR_FORBIDDEN, 404 ERR_NOT_FOUND, 409 ERR_CONFLICT, 410 ERR_GONE, 413 ERR_TOO_LARGE,
- * 429 and 503 ERR_UNAVAILABLE, 408 and 504 ERR_TIMEOUT, other 4xx ERR_INVALID, all others
- * ERR_INTERNAL. */
+/* 0 for 2xx without HTML. Otherwise -1 with the message of the Status object in the body, or with
+ * the first bytes of another body. Codes: 400 and 422 ERR_INVALID, 401 ERR_UNAUTHORIZED, 403
+ * ERR_FORBIDDEN, 404 ERR_NOT_FOUND, 409 ERR_CONFLICT, 410 ERR_GONE, 413 ERR_TOO_LARGE, 429 and 503
+ * ERR_UNAVAILABLE, 408 and 504 ERR_TIMEOUT, other 4xx ERR_INVALID, all others ERR_INTERNAL. */
 int kube_reply_check(unsigned status, struct span body, struct err *err);
 
 /* Has `kubectl proxy` answered instead of the API server? It says with status 500 and plain text

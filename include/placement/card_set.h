@@ -25,8 +25,8 @@ struct card_set_ask {
     bool spread;             /* most free memory first, else least */
 };
 
-/* 0: no set has such links. Exact where links_sets knows the node's sets, but that of sets which are
- * equal by 1 and 2 the first 512 are compared. Elsewhere, the best of the sets that begin with each
- * card and take, one after the other, the card that is connected best to those taken; that can miss
- * the only set with such links. */
+/* 0: no set has such links. Exact where links_sets knows the node's sets, but that of sets which
+ * are equal by 1 and 2 the first 512 are compared. Elsewhere, the best of the sets that begin with
+ * each card and take, one after the other, the card that is connected best to those taken; that can
+ * miss the only set with such links. */
 uint32_t card_set_choose(const struct card_set_ask *ask);

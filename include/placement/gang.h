@@ -16,9 +16,9 @@
  * placement that exists can be missed; every placement that is found is valid.
  *
  * Equal members for one card whose pods say gpushare/topology: gang go to one node, if one has room
- * for all: that of the members with a place, else the one whose set of cards is connected best. They
- * get its cards in the order of the ring, the first of members first. Otherwise they are placed as
- * others.
+ * for all: that of the members with a place, else the one whose set of cards is connected best.
+ * They get its cards in the order of the ring, the first of members first. Otherwise they are
+ * placed as others.
  *
  * Whether a request fits on a node at all is found out once for each shape and node, and
  * that is most of the cost. With 16 shapes and 5,000 nodes it is some milliseconds, with

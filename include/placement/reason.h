@@ -49,8 +49,8 @@ size_t reason_list(const struct ledger_node *node, const struct reason_ask *ask,
                    struct obstacle list[OBSTACLES_MAX]);
 /* All words of an obstacle that do not depend on amounts or states. A kind is described here alone,
  * and reads so in sentences, in `explain`, in JSON and in metrics. Those of a card are of `explain`
- * alone: filter's sentence says by request_write_card what a card must be, and by request_write_kind
- * what the cards of the node are. */
+ * alone: filter's sentence says by request_write_card what a card must be, and by
+ * request_write_kind what the cards of the node are. */
 struct obstacle_words {
     const char *word;        /* in JSON */
     enum reason_class class; /* up to CARDS */
@@ -97,8 +97,8 @@ void reason_add_unusable(struct buf *out, const struct ledger_node *node);
 void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node);
 
 const char *reason_class_name(enum reason_class reason); /* as in metrics */
-/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE to REASON_ISOLATION. `node` NULL: the node
- * is unknown. */
+/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE to REASON_ISOLATION. `node`
+ * NULL: the node is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,
                                   const struct request *request, enum fit alone);
 

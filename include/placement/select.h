@@ -10,10 +10,10 @@
  *
  * One place decides a condition that a request sets on a card: on what the card is,
  * request_accepts_card (domain/request.h); on what is left of it, card_fits in select.c. Which
- * requests the sums and rows of a node decide, without its cards, follows from these two. (Where the
- * condition is read and put into words: "Where would I add" in docs/architecture.md.) A condition on
- * the node belongs into select_obstacle there, and into select_least_mib. A reason why a
- * card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
+ * requests the sums and rows of a node decide, without its cards, follows from these two. (Where
+ * the condition is read and put into words: "Where would I add" in docs/architecture.md.) A
+ * condition on the node belongs into select_obstacle there, and into select_least_mib. A reason why
+ * a card takes no pod at all belongs into the state of the card (domain/ledger_derive.c).
  *
  * A request in a dialect has another meaning on nodes of that dialect: all functions here take the
  * request of the pod, and apply request_on, unless they say otherwise.
@@ -166,8 +166,8 @@ static inline enum fit select_fit_pod(const struct ledger_node *node,
 /* Does the pod, which fits on the node as filter asks, fit there only on what is reserved for pods
  * of lower priority, or for such nominated ones? */
 bool select_displaces(const struct ledger_node *node, const struct select_pod *pod);
-/* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it,
- * as long as they suit; else such that it takes from nobody; else others. 0: the kubelet chooses them
+/* The cards for the bind of the pod, beside all nominated pods: those that are reserved for it, as
+ * long as they suit; else such that it takes from nobody; else others. 0: the kubelet chooses them
  * (nvidia.com/gpu). False: it does not fit, or requests no GPU there. */
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen);
@@ -214,8 +214,8 @@ static inline bool select_card_suits(const struct card *card,
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);
-/* Has the node the dialect of the request, which is valid there, or no other meaning of nvidia.com/gpu?
- * `request`: of request_on. */
+/* Has the node the dialect of the request, which is valid there, or no other meaning of
+ * nvidia.com/gpu? `request`: of request_on. */
 static inline bool select_dialect_allows(const struct ledger_node *node,
                                          const struct request *request)
 {

@@ -27,8 +27,8 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
 size_t check_isolation(struct buf *out, const struct cluster_state *cs,
                        const json_t *events, struct span node);
 
-/* Nodes with an scv-agent of 1.0 beside gpushare-node, which writes the same Scv and Lease. `pods`: a
- * list of the pods of gpushare; NULL: they cannot be read. */
+/* Nodes with an scv-agent of 1.0 beside gpushare-node, which writes the same Scv and Lease. `pods`:
+ * a list of the pods of gpushare; NULL: they cannot be read. */
 size_t check_publishers(struct buf *out, const struct cluster_state *cs,
                         const json_t *pods, struct span node);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * explain pod: what layout preemption (--preempt-after of the extender) would do for a pending pod, and,
- * by the extender's view, what it does. kube-scheduler's own preemption does nothing where
- * the total of the node suffices.
+ * explain pod: what layout preemption (--preempt-after of the extender) would do for a pending pod,
+ * and, by the extender's view, what it does. kube-scheduler's own preemption does nothing where the
+ * total of the node suffices.
  */
 #include "cli/explain_priv.h"
 

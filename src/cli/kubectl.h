@@ -13,7 +13,8 @@
  *
  * kubectl has our terminal. Its standard error is passed on at once: it can have the code of a
  * login. Without the lines of its log that repeat what the proxy answers, and after
- * kubectl_answered without any line of its log. No kubectl survives this process, even if that is killed.
+ * kubectl_answered without any line of its log. No kubectl survives this process, even if that is
+ * killed.
  */
 
 struct kubectl;

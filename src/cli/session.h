@@ -194,10 +194,10 @@ struct session_extender {
     const json_t *view;
     bool no_lease;
 };
-/* Why no pod of this cluster can get a card: no extender runs, none leads, one was not asked about a
- * pod within the last hour, nor about a pod that is still there since (true), or kube-scheduler does
- * not call it, which it need not where no node passes its own filters. Appends a line for each,
- * which begins with "! "; nothing: none is known. */
+/* Why no pod of this cluster can get a card: no extender runs, none leads, one was not asked about
+ * a pod within the last hour, nor about a pod that is still there since (true), or kube-scheduler
+ * does not call it, which it need not where no node passes its own filters. Appends a line for
+ * each, which begins with "! "; nothing: none is known. */
 bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                                 const struct session_extender *extender, int64_t now_s);
 /* The same, read from the API server and the view (NULL: none). */

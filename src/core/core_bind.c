@@ -8,10 +8,10 @@
 #include "placement/reason.h"
 
 /*
- * What bind decides, from the request of kube-scheduler to the outcome of the Binding (core.h, "Life
- * of a promise"): puts the promise into the ledger and sends the Binding, one per pod UID. GETs
- * decide where the answer of the Binding does not. The verb, with its body, reply and the way to the
- * leader, is extender/bind.c. Binds of gangs are held in core_gang.c.
+ * What bind decides, from the request of kube-scheduler to the outcome of the Binding (core.h,
+ * "Life of a promise"): puts the promise into the ledger and sends the Binding, one per pod UID.
+ * GETs decide where the answer of the Binding does not. The verb, with its body, reply and the way
+ * to the leader, is extender/bind.c. Binds of gangs are held in core_gang.c.
  */
 
 enum {
@@ -117,8 +117,8 @@ void core_bind_fail_all(struct step *s)
 }
 
 /* The outcome of a bind that has begun here and ends later, without a Binding that can take effect.
- * Whether this process may bind decides it, not why the bind has ended: with NOT_NOW the caller asks
- * the next leader. */
+ * Whether this process may bind decides it, not why the bind has ended: with NOT_NOW the caller
+ * asks the next leader. */
 static enum core_bind_outcome outcome_if_unbound(const struct step *s)
 {
     return core_check_may_bind(s->core, s->now, NULL) ? CORE_BIND_NOT_NOW

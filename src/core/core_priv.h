@@ -309,8 +309,8 @@ bool core_bind_judge(struct step *s, const struct ledger_pod *pod, struct span n
 /* The same, and puts the promise into the ledger and appends the annotations. */
 bool core_bind_promise(struct step *s, struct ledger_pod *pod, struct span node_name,
                        struct buf *annotations, struct err *err);
-/* Gives a promise to the ledger, which ends the nomination of the pod; kube-scheduler is woken for the
- * node of that. */
+/* Gives a promise to the ledger, which ends the nomination of the pod; kube-scheduler is woken for
+ * the node of that. */
 void core_promise_place(struct step *s, struct ledger_pod *pod, struct span node,
                         const struct ledger_share *shares, uint32_t n);
 /* Takes the promise back: no Binding was sent, or none can take effect. */
@@ -334,9 +334,9 @@ void core_gang_reason(struct buf *out, struct span name);
 bool core_gang_awaits(const struct step *s, const struct ledger_gang *gang);
 /* May the gang be planned or held? Not while others have the turn. */
 bool core_gang_may_try(struct step *s, const struct ledger_gang *gang);
-/* Takes the bind of the pod over: holds it, fails it (then `op` is freed), or, if it was the last that
- * was missing, starts or fails all of the gang. False: the pod waits for nobody, and the caller
- * binds it. */
+/* Takes the bind of the pod over: holds it, fails it (then `op` is freed), or, if it was the last
+ * that was missing, starts or fails all of the gang. False: the pod waits for nobody, and the
+ * caller binds it. */
 bool core_gang_holds(struct step *s, struct bind_op *op, struct ledger_pod *pod);
 /* Starts the gang if enough members are there now. */
 void core_gang_review(struct step *s, const struct ledger_gang *gang);

@@ -369,8 +369,8 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     /* Also without this one? */
     bool start = v.placed + v.found + v.elsewhere >= v.needed;
     bool all = v.fits || (start && v.placed); /* no gang keeps a part of its cards */
-    /* Cards are chosen on each node in the order of the plan, so what a member takes was free when the
-     * plan was made. */
+    /* Cards are chosen on each node in the order of the plan, so what a member takes was free when
+     * the plan was made. */
     for (size_t i = 0; all && i < (MUTANT(gang_in_part) ? 1 : v.n_members); i++)
         if (v.members[i].placed && v.members[i].cards)
             core_reserve_for(s, &v.members[i], until_ms, true);

@@ -332,8 +332,8 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
 {
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
-    /* The kubelet chooses the cards of nvidia.com/gpu, unless it is a word of HAMi's on the node. What
-     * the node is may not be known yet, but only a bind there writes a record. */
+    /* The kubelet chooses the cards of nvidia.com/gpu, unless it is a word of HAMi's on the node.
+     * What the node is may not be known yet, but only a bind there writes a record. */
     const struct request *r = entry->asks;
     if (promise->whole || promise->card_mib > 0)
         r = request_on(r, SCV_DIALECT_HAMI);
@@ -368,9 +368,9 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
  * write, all replicas read the same, and a restart changes neither. Without the ConfigMap, or a
  * time, they are a promise.
  *
- * A pod that is known keeps what it counts for until it ends or the process restarts: those that were
- * seen before the ConfigMap was created were bound before, and what was bound later counts rather too
- * much when it is deleted, by its limits on every card.
+ * A pod that is known keeps what it counts for until it ends or the process restarts: those that
+ * were seen before the ConfigMap was created were bound before, and what was bound later counts
+ * rather too much when it is deleted, by its limits on every card.
  */
 static void takeover_seen(struct step *s, const struct object_meta *map, bool deleted)
 {

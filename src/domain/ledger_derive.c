@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From facts to cards: the cards of a node, the promises on each, the free memory. After each change of a node all of it is computed from
- * scratch; with few cards and pods per node that is cheap, and simpler than incremental
- * updates. */
+/* From facts to cards: the cards of a node, the promises on each, the free memory. After each
+ * change of a node all of it is computed from scratch; with few cards and pods per node that is
+ * cheap, and simpler than incremental updates. */
 #include "domain/ledger_priv.h"
 
 #include "base/array.h"
@@ -295,7 +295,8 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
         return 0;
     if (pod->request->by_label && !named && !MUTANT(labeled_cardless_everywhere))
         return 0;
-    /* Without the record of a Binding the device plugin refuses it: nobody can block cards with it. */
+    /* Without the record of a Binding the device plugin refuses it: nobody can block cards with
+     * it. */
     if (pod->unseen && !pod->n_shares && pod->request->dialect &&
         node->dialect == SCV_DIALECT_HAMI)
         return listed;

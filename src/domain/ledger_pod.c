@@ -264,8 +264,8 @@ void ledger_pod_keep(struct ledger *l, struct ledger_pod *pod, struct span node,
     }
 }
 
-/* What the pod asks for where it is. One that a bind in the dialect has given cards keeps them when its
- * node leaves the dialect. */
+/* What the pod asks for where it is. One that a bind in the dialect has given cards keeps them when
+ * its node leaves the dialect. */
 static const struct request *request_here(const struct ledger_pod *pod)
 {
     return request_on(pod->asks, !pod->node ? SCV_DIALECT_NONE

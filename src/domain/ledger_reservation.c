@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 
-/* A pod without a known card counts for what it asks for, and half of no card is nothing. That a card
- * is whole decides its compute, and not its memory. */
+/* A pod without a known card counts for what it asks for, and half of no card is nothing. That a
+ * card is whole decides its compute, and not its memory. */
 struct quota_amounts ledger_quota_amounts(const struct request *r,
                                           const struct ledger_share *shares, uint32_t n,
                                           const struct ledger_node *node)

@@ -346,8 +346,8 @@ static bool is_of(const struct scv_held *held, struct span ns, struct span name)
     return span_eq(held->pod, name) && span_eq(held->ns, ns);
 }
 
-/* Are these the cards of the pod's promise? One that its system has bound counts by that wherever the
- * podList shows it, because the kubelet's choice of ids is not that of the system. */
+/* Are these the cards of the pod's promise? One that its system has bound counts by that wherever
+ * the podList shows it, because the kubelet's choice of ids is not that of the system. */
 static bool has_cards(const struct ledger_pod *pod, const struct scv_held *held)
 {
     for (size_t k = 0; k < held->n_uuids; k++) {
@@ -361,8 +361,8 @@ static bool has_cards(const struct ledger_pod *pod, const struct scv_held *held)
     return pod->n_shares > 0;
 }
 
-/* In a dialect: of a running pod whose promise counts. A pending one can have the name of an earlier
- * pod, whose containers still run. */
+/* In a dialect: of a running pod whose promise counts. A pending one can have the name of an
+ * earlier pod, whose containers still run. */
 static bool is_promised(const struct ledger_node *node, const struct scv_held *held)
 {
     bool words = node->facts->dialect != SCV_DIALECT_NONE &&

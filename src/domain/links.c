@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The connections of a node's cards. For each set of the cards of a node, the best ring is computed
- * once: 2^n sets, for each width that occurs. On nodes for which that is too much (is_bounded), rings
- * are found when they are asked for.
+ * once: 2^n sets, for each width that occurs. On nodes for which that is too much (is_bounded),
+ * rings are found when they are asked for.
  */
 #include "domain/links.h"
 

@@ -341,8 +341,8 @@ static int64_t recorded_mib(const struct promise *p)
     return mib;
 }
 
-/* Of slots the record counts, whatever the annotation asks for now. Without a record, all that the cards
- * can promise. */
+/* Of slots the record counts, whatever the annotation asks for now. Without a record, all that the
+ * cards can promise. */
 static void settle_by_record(struct request *r, const struct promise *p, bool invalid)
 {
     const int64_t mib = recorded_mib(p), card_mib = p->shares[0].card_units;

@@ -198,8 +198,8 @@ static int check_split(const struct pod *pod, const struct request *r,
     return 0;
 }
 
-/* The rest of the card is the driver's, so a container that asks for more than can be promised and has a
- * card of that size has all of it. */
+/* The rest of the card is the driver's, so a container that asks for more than can be promised and
+ * has a card of that size has all of it. */
 int64_t request_part_mib(const struct request_part *part, int64_t total_mib,
                          int64_t kept_mib)
 {
@@ -210,8 +210,8 @@ int64_t request_part_mib(const struct request_part *part, int64_t total_mib,
                : part->amount;
 }
 
-/* `limits`: without what defaults add, and of a percentage one MiB less, so that the rounding of several
- * on a card that grows does not exceed the card. */
+/* `limits`: without what defaults add, and of a percentage one MiB less, so that the rounding of
+ * several on a card that grows does not exceed the card. */
 static int64_t sum_parts(const struct request *r, bool limits, int64_t total_mib,
                          int64_t kept_mib)
 {
@@ -360,8 +360,8 @@ static int read_models(const struct pod *pod, struct arena *a, struct request *r
     return 0;
 }
 
-/* Reads what a pod says beside its limits, in whatever words these are: in which order it takes cards,
- * and what a card must be. A new condition on a card is read here. */
+/* Reads what a pod says beside its limits, in whatever words these are: in which order it takes
+ * cards, and what a card must be. A new condition on a card is read here. */
 static int read_conditions(const struct pod *pod, struct arena *a, struct labels *l,
                            struct request *r, struct err *err)
 {
@@ -636,8 +636,8 @@ static int dialect_meaning(const struct pod *pod, const struct request_rules *ru
     return 0;
 }
 
-/* Adds the meaning that the limits of the pod have in a dialect. `plain`: that without it is valid, and
- * in *request. */
+/* Adds the meaning that the limits of the pod have in a dialect. `plain`: that without it is valid,
+ * and in *request. */
 static int add_dialect(const struct pod *pod, const struct request_rules *rules,
                        struct arena *a, struct request *request, bool plain,
                        struct err *err)
@@ -664,8 +664,8 @@ static int add_dialect(const struct pod *pod, const struct request_rules *rules,
     }
     if (!plain && !bound)
         return -1;
-    /* One that is bound has cards, whatever system gave them, and keeps what its limits ask for when an
-     * edit makes the rest invalid. */
+    /* One that is bound has cards, whatever system gave them, and keeps what its limits ask for
+     * when an edit makes the rest invalid. */
     if (bad && !(bound && r.kind != REQUEST_NONE))
         r = (struct request){.dialect = SCV_DIALECT_HAMI,
                              .kind = bound ? REQUEST_CARDS : REQUEST_NONE,

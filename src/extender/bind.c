@@ -12,9 +12,9 @@
 #include "wire/httpd.h"
 
 /*
- * The verb bind: its body, its reply, and which replica answers. core/core_bind.c is the bind itself:
- * the cards, the Binding and its outcome. Readers of that path skip from take_error to the end of
- * `forward`, which only followers do.
+ * The verb bind: its body, its reply, and which replica answers. core/core_bind.c is the bind
+ * itself: the cards, the Binding and its outcome. Readers of that path skip from take_error to the
+ * end of `forward`, which only followers do.
  *
  * kube-scheduler sends names and a UID, not the pod; the pod's request is known
  * from the watch. If no card fits any more, nothing is bound and Error gives the reason.
@@ -102,8 +102,8 @@ static unsigned fail(struct bind_call *c, unsigned status)
     return verb_error(c->reply, status, &c->err);
 }
 
-/* Other requests can run while the bind waits: for members of its gang, for a bind that it joined, until
- * a GET decides, or, at a follower, for the leader. */
+/* Other requests can run while the bind waits: for members of its gang, for a bind that it joined,
+ * until a GET decides, or, at a follower, for the leader. */
 static void bind_waits(void *request)
 {
     httpd_hold(request);
@@ -137,8 +137,8 @@ static int read_minimum(struct bind_call *c)
     return gang_minimum_of(v->config.gangs, ns, &gang, minimum, &c->err);
 }
 
-/* 0: not bound, and this process may not bind now: another leads, or it must renew its lease, and then
- * BIND_ROUTE_WAIT leads back here. */
+/* 0: not bound, and this process may not bind now: another leads, or it must renew its lease, and
+ * then BIND_ROUTE_WAIT leads back here. */
 static unsigned bind_here(struct bind_call *c)
 {
     const struct verbs_config *config = &c->v->config;
@@ -225,8 +225,8 @@ static unsigned forward(struct bind_call *c, const struct core_driver_route *rou
     cleanup_buf struct buf answer = {0};
     bool sent;
     int64_t now_ms = clock_mono_ms(), wait = c->since_ms + answer_ms(c) - now_ms;
-    /* If its lease has expired, the leader stopped renewing or this process cannot read the Lease; the
-     * leader, if it runs, is then asked again. */
+    /* If its lease has expired, the leader stopped renewing or this process cannot read the Lease;
+     * the leader, if it runs, is then asked again. */
     if (route->until_ms < now_ms && wait > UNRENEWED_MS)
         wait = UNRENEWED_MS;
     const struct forward_call call = {"bind",

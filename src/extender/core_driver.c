@@ -265,10 +265,11 @@ static void make_calls(struct core_driver *driver, struct own_outputs *own,
 
 /* `own` is what the steps of this thread put out, and only this thread sees it. `p.given` is what
  * steps of other threads put out for this bind (give_output): a reply, the Binding of a gang that
- * another bind has started, or a GET that was due. The loop moves given calls to `own`, which is empty
- * after make_calls, and makes them without the lock. A pass waits only if nothing was given; the first
- * never does, so that the handler slot is given back (`waits`) at once. When this thread stops
- * waiting, the calls that were given last are deferred to a worker: each call is made once. */
+ * another bind has started, or a GET that was due. The loop moves given calls to `own`, which is
+ * empty after make_calls, and makes them without the lock. A pass waits only if nothing was given;
+ * the first never does, so that the handler slot is given back (`waits`) at once. When this thread
+ * stops waiting, the calls that were given last are deferred to a worker: each call is made
+ * once. */
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,
                      bool *not_now, struct err *err)
 {

@@ -46,11 +46,10 @@ struct extender {
     struct server *server;
 };
 
-/* -- the I/O of the core driver --
- * Executes the outputs of the core against the API server and feeds the answers back as inputs.
- * The thread of a bind makes its calls as long as it waits (core_driver.c). One thread runs the lists
- * and watches, one each the other calls for pods, for the Lease and for Nodes, so that no kind waits
- * for another; one is the timer of the core. */
+/* -- the I/O of the core driver -- Executes the outputs of the core against the API server and
+ * feeds the answers back as inputs. The thread of a bind makes its calls as long as it waits
+ * (core_driver.c). One thread runs the lists and watches, one each the other calls for pods, for
+ * the Lease and for Nodes, so that no kind waits for another; one is the timer of the core. */
 
 /* How the calls are counted, and which worker makes them. Evictions may take seconds: not before
  * the GETs of binds. */

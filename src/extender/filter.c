@@ -25,10 +25,10 @@
  * A pod that asks again did not start on the node that it got. That node comes last
  * (extender/tried.h).
  *
- * Each special case is in a function that a reader of the path skips: an autoscaler's template Nodes
- * (judge_template, is_simulation), a ResourceQuota (read_quotas, over_quota), a pod that has a promise
- * or an invalid request (judge_by_pod), a gang (choose_for_gang), a follower (ask_leader), what follows a
- * rejection (follow_rejection, find_elsewhere).
+ * Each special case is in a function that a reader of the path skips: an autoscaler's template
+ * Nodes (judge_template, is_simulation), a ResourceQuota (read_quotas, over_quota), a pod that has
+ * a promise or an invalid request (judge_by_pod), a gang (choose_for_gang), a follower
+ * (ask_leader), what follows a rejection (follow_rejection, find_elsewhere).
  */
 
 enum {
@@ -53,8 +53,8 @@ struct filter_mode {
     struct tried_nodes tried; /* BEST, with one node answered: they come last */
 };
 
-/* The judgment of a call, and what it has found. w->failed and w->never have the rejected nodes, each with its
- * reason and a comma; with FILTER_BEST only if no node fits. */
+/* The judgment of a call, and what it has found. w->failed and w->never have the rejected nodes,
+ * each with its reason and a comma; with FILTER_BEST only if no node fits. */
 struct filter {
     struct verb_call *call;
     const struct filter_mode *mode;
@@ -572,9 +572,9 @@ static struct span find_elsewhere(const struct filter *f)
     return name;
 }
 
-/* kube-scheduler is about to read that all candidates were rejected. An Event says so. The leader remembers the pod (core/core.h, "Layout
- * preemption"), or has it tried again because of a node elsewhere. If kube-scheduler has called a
- * follower, a thread sends the leader the same call. */
+/* kube-scheduler is about to read that all candidates were rejected. An Event says so. The leader
+ * remembers the pod (core/core.h, "Layout preemption"), or has it tried again because of a node
+ * elsewhere. If kube-scheduler has called a follower, a thread sends the leader the same call. */
 static void follow_rejection(struct filter *f)
 {
     struct verbs *v = f->call->verbs;
@@ -658,8 +658,8 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
     return templates;
 }
 
-/* Can cards be reserved for the pod, on some nodes? The kubelet chooses those of nvidia.com/gpu. The
- * UID is kept, so a caller cannot make it of any length. */
+/* Can cards be reserved for the pod, on some nodes? The kubelet chooses those of nvidia.com/gpu.
+ * The UID is kept, so a caller cannot make it of any length. */
 static bool is_reservable(const struct verb_args *args)
 {
     size_t n = args->pod.meta.uid.n;
@@ -696,8 +696,8 @@ static bool waits_for_others(struct verbs *v, struct verb_args *args, struct gan
     return gang->minimum != 1;
 }
 
-/* For a call that only the leader can answer with a reservation: 0, and whether this process leads; or
- * the status, when the leader has answered for this follower. */
+/* For a call that only the leader can answer with a reservation: 0, and whether this process leads;
+ * or the status, when the leader has answered for this follower. */
 static unsigned ask_leader(struct verb_call *call, bool *leads)
 {
     struct verbs_config *config = &call->verbs->config;
@@ -722,9 +722,9 @@ static unsigned ask_leader(struct verb_call *call, bool *leads)
     return 0;
 }
 
-/* Has the leader answer what it alone can reserve for (ask_leader); else settles how the call is answered
- * here. 0: *mode says it; `why` gets the text of mode->reject_all. Else the status: the leader has
- * answered, or nobody can. */
+/* Has the leader answer what it alone can reserve for (ask_leader); else settles how the call is
+ * answered here. 0: *mode says it; `why` gets the text of mode->reject_all. Else the status: the
+ * leader has answered, or nobody can. */
 static unsigned settle_mode(struct verb_call *call, struct filter_mode *mode,
                             struct buf *why)
 {

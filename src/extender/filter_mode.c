@@ -13,9 +13,10 @@ enum {
     LEADS = FILTER_LEADER,
 };
 
-/* RESERVE_POD is also the answer of a follower whose leader did not answer: its core reserves nothing
- * (CORE_RESERVE_NOT_NOW), and the node is answered without a reservation. Preferences of a pod are kept by answering with all nodes, except for a member of a gang that
- * waits: its gang would start half. */
+/* RESERVE_POD is also the answer of a follower whose leader did not answer: its core reserves
+ * nothing (CORE_RESERVE_NOT_NOW), and the node is answered without a reservation. Preferences of a
+ * pod are kept by answering with all nodes, except for a member of a gang that waits: its gang
+ * would start half. */
 const struct filter_row filter_rows[FILTER_ROWS] = {
     /* call, wants, gang, pod, replica */
     {{SIM, ONE | PREF, WAITS, ANY, ANY}, FILTER_ALL, FILTER_GANG_SIMULATED, false},

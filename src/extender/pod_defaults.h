@@ -18,8 +18,8 @@
 struct dialect;
 struct pod_defaults {
     char *scheduler, *runtime_class;
-    /* A container with limits of HAMi's, but of cards, gets a limit of one card: without, the kubelet
-     * gives it none. */
+    /* A container with limits of HAMi's, but of cards, gets a limit of one card: without, the
+     * kubelet gives it none. */
     const struct dialect *hami; /* NULL: not so */
 };
 

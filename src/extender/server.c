@@ -256,8 +256,8 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-/* The webhook, the verbs, and then the views, which both ports serve. The routes of nvidia-gpu-scheduler
- * have its answers to all other paths under /apis. */
+/* The webhook, the verbs, and then the views, which both ports serve. The routes of
+ * nvidia-gpu-scheduler have its answers to all other paths under /apis. */
 static const struct httpd_route routes[] = {
     {"POST", POD_DEFAULTS_PATH, on_pod_defaults},
     {"POST", PREFIX "/filter", on_verb},

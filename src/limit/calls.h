@@ -203,8 +203,8 @@ void *resolve_real(enum call call);
 /* Calls it. Without the function: CUDA_ERROR_NOT_INITIALIZED or NVML_UNINITIALIZED. */
 CUresult resolve_pass(enum call call, const uint64_t *words);
 /* The same for a function that takes memory: what the driver calls itself meanwhile is not counted
- * again. Not for calls that wait for the card: nothing would count any more in a thread whose signal
- * handler leaves them with siglongjmp. */
+ * again. Not for calls that wait for the card: nothing would count any more in a thread whose
+ * signal handler leaves them with siglongjmp. */
 CUresult resolve_call(enum call call, const uint64_t *words);
 #define DRIVER(symbol, ...)                                                              \
     resolve_call(CALL_##symbol, (const uint64_t[LIMIT_WORDS]){__VA_ARGS__})

@@ -164,8 +164,8 @@ static void needs(struct process *p, int card, uint64_t *sum, uint64_t *shared)
 }
 
 /* Counts what the living graphs need, or what the driver holds if that is more. pool_lock: a graph
- * that is launched and destroyed after the driver's answer must not count as destroyed, because
- * the answer does not include its memory. Programs synchronize often: while neither the answer nor the
+ * that is launched and destroyed after the driver's answer must not count as destroyed, because the
+ * answer does not include its memory. Programs synchronize often: while neither the answer nor the
  * graphs changed, the table is not looked through. */
 static void settle(struct process *p, CUdevice device, int card)
 {

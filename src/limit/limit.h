@@ -141,8 +141,8 @@ bool process_is_limited(void);
  * What the driver takes unasked, as for a context, is measured: what is used before and after, less
  * what was counted meanwhile. An allocation that is counted and not yet made, or made and not yet
  * released, would spoil that. So each is under way from process_enter on until its end lowers
- * `under_way`, and none is between process_quiet_begin and process_quiet_end. Only a free that waits
- * for a kernel may be: it spoils nothing unless its memory goes between the two.
+ * `under_way`, and none is between process_quiet_begin and process_quiet_end. Only a free that
+ * waits for a kernel may be: it spoils nothing unless its memory goes between the two.
  */
 /* An allocation or free begins. Takes the lock, which the caller releases. */
 void process_enter(struct process *p);
@@ -326,8 +326,8 @@ int account_card(struct process *p, CUdevice device, CUresult *rc);
  * returns at a synchronization stops counting there.
  */
 
-/* Counts what the pools of a card (-1: of all) hold now. trim: after their unused memory was returned
- * to the driver. */
+/* Counts what the pools of a card (-1: of all) hold now. trim: after their unused memory was
+ * returned to the driver. */
 void pool_settle(struct process *p, int card, bool trim);
 
 /* A pointer of a pool was freed: account_free_end calls it. */

@@ -279,9 +279,9 @@ static bool is_captured(struct process *p, uint64_t stream, struct capture *c)
     return true;
 }
 
-/* Finds the card, and the pool unless the call names it: those of the stream's device, which need not
- * be the current one. False: the driver refuses the call, or there is no limit, or `*rc` says why
- * the card is not known. Streams of green contexts have no context for cuStreamGetCtx. */
+/* Finds the card, and the pool unless the call names it: those of the stream's device, which need
+ * not be the current one. False: the driver refuses the call, or there is no limit, or `*rc` says
+ * why the card is not known. Streams of green contexts have no context for cuStreamGetCtx. */
 static bool request_find(struct request *r, uint64_t stream, CUresult *rc)
 {
     uint64_t context = 0, green;

@@ -249,8 +249,8 @@ void vmm_retained(struct process *p, const uint64_t *words)
 
 /* -- sparse arrays and multicast objects -- */
 
-/* A hash of the place of a tile: of a level, eight numbers of 32 bits; of a mip tail, such a layer, and
- * offset and size. What stands between them is undefined. */
+/* A hash of the place of a tile: of a level, eight numbers of 32 bits; of a mip tail, such a layer,
+ * and offset and size. What stands between them is undefined. */
 static uint64_t place_of(const uint64_t place[5])
 {
     bool is_tail = (uint32_t)place[0] == CU_MIPTAIL;

@@ -448,8 +448,8 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
     }
 }
 
-/* A label that this version does not know may mean that another plugin serves nvidia.com/gpu. The Scv
- * repeats it, so that no pod comes for it. */
+/* A label that this version does not know may mean that another plugin serves nvidia.com/gpu. The
+ * Scv repeats it, so that no pod comes for it. */
 static void on_node(struct alloc *a, const struct alloc_input *in)
 {
     struct alloc_state *s = &a->state;

@@ -18,8 +18,8 @@
 struct alloc_settings {
     const char *node;            /* borrowed */
     struct cards_settings cards; /* slots 0: aliyun.com/gpu-share is not offered */
-    /* Borrowed: where the Node has no label gpushare/dialect. NULL: the label does not count, because
-     * another program publishes the Scv, which would not say so. */
+    /* Borrowed: where the Node has no label gpushare/dialect. NULL: the label does not count,
+     * because another program publishes the Scv, which would not say so. */
     const char *dialect;
     const struct dialect *hami; /* borrowed: what pods of HAMi mean */
     int64_t wait_ms;

@@ -42,7 +42,8 @@ void allocating_checks(struct allocating *a, enum status_probe probe,
                        struct status_report *report);
 void allocating_metrics(struct allocating *a, struct buf *out);
 
-/* Waits briefly for the kubelet's calls in flight, stops serving, and joins the threads. False: a call
- * is still in flight at `until_ms` (clock_mono_ms), and nothing may be freed. NULL is accepted. */
+/* Waits briefly for the kubelet's calls in flight, stops serving, and joins the threads. False: a
+ * call is still in flight at `until_ms` (clock_mono_ms), and nothing may be freed. NULL is
+ * accepted. */
 bool allocating_stop(struct allocating *a, int64_t until_ms);
 void allocating_free(struct allocating *a); /* NULL is accepted */

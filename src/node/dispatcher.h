@@ -18,8 +18,9 @@ struct dispatcher *dispatcher_new(const struct node_options *options,
 void dispatcher_start(struct dispatcher *d, struct kube_client *client,
                       void (*saved)(void *ctx, struct span state), void *ctx);
 struct dispatcher_msg_queue *dispatcher_queue(struct dispatcher *d); /* borrowed */
-/* Waits briefly for requests in flight, stops serving, and joins the threads, but for those of calls:
- * false: one of these is in flight at `until_ms` (clock_mono_ms), and nothing may be freed. */
+/* Waits briefly for requests in flight, stops serving, and joins the threads, but for those of
+ * calls: false: one of these is in flight at `until_ms` (clock_mono_ms), and nothing may be
+ * freed. */
 bool dispatcher_stop(struct dispatcher *d, int64_t until_ms);
 void dispatcher_free(struct dispatcher *d); /* NULL is accepted */
 

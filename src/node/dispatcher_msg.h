@@ -44,7 +44,8 @@ void dispatcher_msg_queue_init(struct dispatcher_msg_queue *q);
 void dispatcher_msg_queue_fini(struct dispatcher_msg_queue *q); /* frees the messages */
 /* Takes the message. From any thread; never blocks. */
 void dispatcher_msg_post(struct dispatcher_msg_queue *q, struct dispatcher_msg *m);
-/* A container of the pod runs without its limit: one Event is written for the pod. From any thread. */
+/* A container of the pod runs without its limit: one Event is written for the pod. From any
+ * thread. */
 void dispatcher_msg_unlimited(struct dispatcher_msg_queue *q, const char *uid,
                               const char *why);
 /* The next message, for the caller to free; NULL: `until_ms` (clock_mono_ms) has come. */

@@ -595,8 +595,8 @@ static void take_device(struct named *names, const char *shown,
     }
 }
 
-/* Reads the specifications of the kind in a directory, JSON or YAML, other than ours. `on_host`: its
- * path there. An invalid file defines nothing. */
+/* Reads the specifications of the kind in a directory, JSON or YAML, other than ours. `on_host`:
+ * its path there. An invalid file defines nothing. */
 static void read_names(struct named *names, const char *dir, const char *on_host,
                        const char *kind)
 {

@@ -22,8 +22,8 @@ struct endpoint {
     enum ids_resource resource;
     struct grpcd *server; /* NULL: not served */
     struct registration registration;
-    /* Of the last attempt, or why there are no devices. ERR_NONE: none; ERR_CONFLICT: another plugin
-     * serves it. */
+    /* Of the last attempt, or why there are no devices. ERR_NONE: none; ERR_CONFLICT: another
+     * plugin serves it. */
     struct err err;
 };
 
@@ -76,8 +76,8 @@ static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span re
     dispatcher_msg_post(e->queue, msg_of_call(DISPATCHER_STREAM_OPENED, e, call));
 }
 
-/* A kubelet sends one container per request and reads only one answer. A share of compute has no card
- * of its own: Allocate of the container's memory gives it, and its variables. */
+/* A kubelet sends one container per request and reads only one answer. A share of compute has no
+ * card of its own: Allocate of the container's memory gives it, and its variables. */
 static void on_request(const struct endpoint *e, struct grpcd_call *call,
                        struct span request, enum alloc_request_type type)
 {

@@ -19,8 +19,8 @@ struct endpoints *endpoints_new(const char *dir, struct dispatcher_msg_queue *qu
 /* Stops the servers and ends the calls. NULL is accepted. */
 void endpoints_free(struct endpoints *es);
 
-/* Looks for changed sockets once a second, serves, and registers by `calls`. Returns whether a kubelet
- * has started. */
+/* Looks for changed sockets once a second, serves, and registers by `calls`. Returns whether a
+ * kubelet has started. */
 bool endpoints_step(struct endpoints *es, struct calls *calls);
 int64_t endpoints_due(const struct endpoints *es); /* mono_ms of the next step */
 
@@ -35,8 +35,8 @@ void endpoints_registered(struct endpoints *es, const struct dispatcher_msg *m);
 /* The devices have changed: sends them to the open streams. A resource is registered from
  * the first card on, unless its list does not fit into a message. */
 void endpoints_send_devices(struct endpoints *es, const struct alloc_state *s);
-/* Answers the call of an ALLOC_PREFERRED, ALLOC_ALLOCATED (with `given`) or ALLOC_REJECTED. One that has
- * ended needs no answer. */
+/* Answers the call of an ALLOC_PREFERRED, ALLOC_ALLOCATED (with `given`) or ALLOC_REJECTED. One
+ * that has ended needs no answer. */
 void endpoints_answer(struct endpoints *es, const struct alloc_output *o,
                       const struct dp_allocation *given);
 

@@ -211,8 +211,8 @@ static bool is_of(const struct limit_readback *r, const struct process_cgroup *g
 
 /* -- limits -- */
 
-/* Reads the limit of a folder. False: it is not known. With --set-limits sets `wanted_mib`, unless 0;
- * only the next sample says whether that holds. */
+/* Reads the limit of a folder. False: it is not known. With --set-limits sets `wanted_mib`, unless
+ * 0; only the next sample says whether that holds. */
 static bool read_folder(struct limit_readback *r, struct limit_readback_card *card,
                         const char *path, int64_t wanted_mib, struct gpu_memory_limit *is)
 {

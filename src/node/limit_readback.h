@@ -15,8 +15,8 @@
  * missing or higher for LIMIT_READBACK_MISSING_MS is reported: the hook runs after the cgroup is
  * made.
  *
- * With --set-limits, each cgroup of a container gets the limit of its allocation without a soft one,
- * which would be left behind in its ancestors. The cgroup of the pod gets what the pod may use
+ * With --set-limits, each cgroup of a container gets the limit of its allocation without a soft
+ * one, which would be left behind in its ancestors. The cgroup of the pod gets what the pod may use
  * in all, if all its containers on the card have a limit. That holds ephemeral containers, too, and
  * containers of which the cgroup is not found.
  */

@@ -102,9 +102,9 @@ static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *p
 }
 
 /*
- * Memory evenly. Whole cards: app containers and sidecars get disjoint parts. A plain init container
- * runs alone, so it gets the first cards. But the kubelet reuses its ids in no order: where
- * there is one (`reused`), each container gets as many as it requests of all cards.
+ * Memory evenly. Whole cards: app containers and sidecars get disjoint parts. A plain init
+ * container runs alone, so it gets the first cards. But the kubelet reuses its ids in no order:
+ * where there is one (`reused`), each container gets as many as it requests of all cards.
  * `annotated`: the app containers and sidecars have their shares.
  */
 static void share_out(struct pod_allocation *alloc, bool annotated)
@@ -200,9 +200,9 @@ static void share_slots(struct pod_allocation *alloc, const struct promise *prom
     give_cards(alloc, c, alloc->cards, alloc->n_cards, part);
 }
 
-/* In a dialect each container has its own part, the same of each card, by the record of the Binding, as
- * the defaults of the limits are the extender's. The record has no plain init containers: they run
- * before, and can have what the sidecars leave of the promise. */
+/* In a dialect each container has its own part, the same of each card, by the record of the
+ * Binding, as the defaults of the limits are the extender's. The record has no plain init
+ * containers: they run before, and can have what the sidecars leave of the promise. */
 static void share_dialect(struct pod_allocation *alloc, const struct pod *pod,
                           const struct promise *promise, const struct dialect *dialect)
 {

@@ -84,8 +84,8 @@ struct pod_allocation {
     size_t n_containers;
 };
 
-/* New. `unit_mib` is the unit of gpu-mem. `dialect`: nvidia.com/gpu is HAMi's on this node, with these
- * values; NULL: it is not. */
+/* New. `unit_mib` is the unit of gpu-mem. `dialect`: nvidia.com/gpu is HAMi's on this node, with
+ * these values; NULL: it is not. */
 struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib,
                                           const struct dialect *dialect);
 void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */

@@ -84,8 +84,8 @@ podresources_poller_start(const struct podresources_poller_settings *settings);
 /* Takes the allocations of this process, in the format of the state file. From any thread; never
  * blocks. NULL is accepted. */
 void podresources_poller_allocations(struct podresources_poller *p, struct span state);
-/* Joins the thread. False: a call is still in flight at `until_ms` (clock_mono_ms), and nothing may be
- * freed. NULL is accepted. */
+/* Joins the thread. False: a call is still in flight at `until_ms` (clock_mono_ms), and nothing may
+ * be freed. NULL is accepted. */
 bool podresources_poller_stop(struct podresources_poller *p, int64_t until_ms);
 /* Joins the thread, if it runs. NULL is accepted. */
 void podresources_poller_free(struct podresources_poller *p);

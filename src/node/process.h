@@ -75,9 +75,9 @@ void process_places(const char *host_root, const struct gpu_sample *s, struct ar
 int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *pid);
 
 /*
- * The cgroups that the kubelet and the runtime made, of cgroup v2: those of containers, and those of
- * pods, which have no container_id. Not those of a runtime's monitor (conmon), and not those that
- * containers make in theirs.
+ * The cgroups that the kubelet and the runtime made, of cgroup v2: those of containers, and those
+ * of pods, which have no container_id. Not those of a runtime's monitor (conmon), and not those
+ * that containers make in theirs.
  */
 struct process_cgroup {
     struct span pod_uid, container_id;
@@ -87,8 +87,8 @@ struct process_cgroup {
 };
 
 /* Reads the folders below `root`, the host's /sys/fs/cgroup, of the pods that are wanted. In the
- * arena. ERR_NOT_FOUND: it is no cgroup v2. ERR_TOO_LARGE: it has more folders than are looked at. On
- * an error *n is 0. */
+ * arena. ERR_NOT_FOUND: it is no cgroup v2. ERR_TOO_LARGE: it has more folders than are looked at.
+ * On an error *n is 0. */
 int process_cgroups(const char *root, bool (*wants)(void *ctx, struct span pod_uid),
                     void *ctx, struct arena *a, const struct process_cgroup **list,
                     size_t *n, struct err *err);

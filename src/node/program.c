@@ -180,7 +180,8 @@ bool node_program_stop(struct node_program *p)
     const int64_t until_ms = clock_mono_ms() + wait_ms;
     for (size_t i = 0; i < ARRAY_LEN(p->servers); i++)
         status_server_stop(p->servers[i]);
-    /* First, so that its wait is a part of the others', and none waits beside a driver that hangs. */
+    /* First, so that its wait is a part of the others', and none waits beside a driver that
+     * hangs. */
     const bool sampled = card_sampler_stop(p->sampler);
     const bool stopped = allocating_stop(p->allocating, sampled ? until_ms : 0);
     if (!sampled) {

@@ -180,8 +180,9 @@ int publisher_check_driver(const struct publisher *p, struct step_time now,
 /* 0, or -1 with the reason. `required` NULL: for /healthz. Else for /readyz: 0 only once the API
  * server has accepted the Scv and the Lease and shown the Node. *required: whether a rolling update
  * must wait for the check. It must not wait for a driver that fails or hangs, and for the heartbeat
- * that stops with it: no version of the program repairs those. But for PUBLISHER_FIRST_MS it waits for
- * the first sample, so that a version that fails everywhere does not replace every pod at once. */
+ * that stops with it: no version of the program repairs those. But for PUBLISHER_FIRST_MS it waits
+ * for the first sample, so that a version that fails everywhere does not replace every pod at
+ * once. */
 enum { PUBLISHER_FIRST_MS = 2 * 60 * 1000 };
 int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, bool *required, struct err *err);

@@ -114,9 +114,9 @@ static void back_off(struct registration *reg, int64_t now_ms)
         reg->retry_ms = REGISTRATION_LAST_RETRY_MS;
 }
 
-/* An answer in flight is that of the previous kubelet. It can be ignored: without a
- * stream the plugin registers again. With a stream it must not: that of a kubelet that has died
- * closes, and Kubernetes 1.37 forgets a plugin that registers twice, but not its devices when it ends. */
+/* An answer in flight is that of the previous kubelet. It can be ignored: without a stream the
+ * plugin registers again. With a stream it must not: that of a kubelet that has died closes, and
+ * Kubernetes 1.37 forgets a plugin that registers twice, but not its devices when it ends. */
 void registration_kubelet_socket(struct registration *reg, int64_t now_ms,
                                  uint64_t kubelet)
 {

@@ -136,7 +136,8 @@ static void add_files(struct response *r, const struct driver_file *files, size_
                                                   span_of(files[i].host), SPAN("rw")};
 }
 
-/* The names of the cards. Without CDI, also their device nodes, and then those that all cards need. */
+/* The names of the cards. Without CDI, also their device nodes, and then those that all cards
+ * need. */
 static int give_cards(const struct work *w, struct err *err)
 {
     const struct driver_view *view = w->settings->view;

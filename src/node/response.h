@@ -80,7 +80,8 @@ struct response *response_of(const struct response_settings *settings,
                              struct err *err);
 /* What containers of this node can be held to their promise by: bits of domain/scv.h. */
 uint8_t response_isolation(const struct response_settings *settings);
-/* Why they can have no limit of the driver; NULL: they can. Borrowed from the settings, or static. */
+/* Why they can have no limit of the driver; NULL: they can. Borrowed from the settings, or
+ * static. */
 const char *response_no_driver(const struct response_settings *settings);
 /* The driver's limit that this container is to have by its promise as it is now, where the driver
  * can; 0: none; -1: the promise says nothing of its cards. `al`: its allocation. */

@@ -76,7 +76,8 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
         break;
     default:
         known = &d->resources[check - STATUS_REGISTRATIONS].err;
-        /* A takeover begins beside HAMi's plugin, and the Scv says `unserved`: the program works. */
+        /* A takeover begins beside HAMi's plugin, and the Scv says `unserved`: the program
+         * works. */
         *required =
             d->resources[check - STATUS_REGISTRATIONS].wanted &&
             !(check - STATUS_REGISTRATIONS == IDS_DIALECT && known->code == ERR_CONFLICT);

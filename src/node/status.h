@@ -41,9 +41,9 @@ const char *status_check_name(enum status_check check);
 /* 0, or -1 with the reason. *required: readiness requires the check. */
 int status_check(const struct status_facts *f, enum status_check check, bool *required,
                  struct err *err);
-/* The dialect of the node for its Scv, borrowed: HAMi's while the kubelet has nvidia.com/gpu from us,
- * so that no pod comes for the ids of another plugin. {NULL, 0}: what the Scv has is right; *waits: if it
- * has one. */
+/* The dialect of the node for its Scv, borrowed: HAMi's while the kubelet has nvidia.com/gpu from
+ * us, so that no pod comes for the ids of another plugin. {NULL, 0}: what the Scv has is right;
+ * *waits: if it has one. */
 struct span status_dialect(const struct dispatcher_stats *d, bool *waits);
 /* Appends the device plugin's metrics; docs/metrics.md describes each. */
 void status_write_metrics(struct buf *out, const struct status_facts *f);

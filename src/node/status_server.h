@@ -23,8 +23,8 @@ enum status_probe { STATUS_LIVEZ, STATUS_READYZ, STATUS_HEALTHZ };
 
 struct status_report;
 
-/* Adds a check. `name` is a static string. `rc` 0: ok; else `err` has the reason. `required`: a failure
- * fails the probe; without it the line says that readiness does not depend on it. */
+/* Adds a check. `name` is a static string. `rc` 0: ok; else `err` has the reason. `required`: a
+ * failure fails the probe; without it the line says that readiness does not depend on it. */
 void status_report_add(struct status_report *report, const char *name, int rc,
                        const struct err *err, bool required);
 

@@ -15,8 +15,8 @@ struct usage_meter {
     struct usage_meter_settings settings;
     pthread_mutex_t lock;         /* protects the rest */
     struct podresources *devices; /* or NULL */
-    /* What the annotations of pods promise, as if it were allocated. `pod_deleted`: the list that is
-     * under way has not yet shown the pod. */
+    /* What the annotations of pods promise, as if it were allocated. `pod_deleted`: the list that
+     * is under way has not yet shown the pod. */
     struct allocation_set promised;
 };
 

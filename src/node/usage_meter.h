@@ -36,7 +36,8 @@ void usage_meter_free(struct usage_meter *m);                 /* NULL is accepte
 /* Takes a reference to an answer of the kubelet. */
 void usage_meter_pods(struct usage_meter *m, struct podresources *devices);
 
-/* Takes an input of pods_informer_new (node/calls.h) with its pod. `meter` is a struct usage_meter. */
+/* Takes an input of pods_informer_new (node/calls.h) with its pod. `meter` is a struct
+ * usage_meter. */
 void usage_meter_pod(void *meter, const struct alloc_input *in);
 
 /* Measures the processes of the sample, NULL when it failed, into *u. `isolation`: what the node
@@ -46,8 +47,8 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
                          const struct gpu_sample *sample, uint8_t isolation,
                          struct usage *u, struct err *err);
 
-/* The promises of the devices on the cards of the sample, in the arena. Pure, but for the pods of the
- * meter, which say what slots are that another process allocated. */
+/* The promises of the devices on the cards of the sample, in the arena. Pure, but for the pods of
+ * the meter, which say what slots are that another process allocated. */
 size_t usage_meter_promises(const struct usage_meter *m,
                             const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,

@@ -12,10 +12,9 @@
  * that is nearest to fitting. A reason is written for every node that a filter call rejects, so
  * reasons are concatenated from pieces.
  *
- * Filter's path is reason_add_prepared: what the request needs, then for most nodes add_plain, which asks
- * for no obstacle; for others obstacle_of and the words for it.
- * Lists of obstacles (reason_list, reason_write) are of explain and inspect, the nearest node of Events
- * and inspect.
+ * Filter's path is reason_add_prepared: what the request needs, then for most nodes add_plain,
+ * which asks for no obstacle; for others obstacle_of and the words for it. Lists of obstacles
+ * (reason_list, reason_write) are of explain and inspect, the nearest node of Events and inspect.
  */
 
 /* The most frequent reasons, of memory alone, have these texts after what the request needs;
@@ -237,8 +236,8 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
     return n;
 }
 
-/* Is the same written of cards of the two kinds? Compares the texts at the end of `out`, which a steady
- * load keeps, and takes them back. */
+/* Is the same written of cards of the two kinds? Compares the texts at the end of `out`, which a
+ * steady load keeps, and takes them back. */
 static bool is_same_text(struct buf *out, const struct request *r,
                          const struct card_kind *a, const struct card_kind *b)
 {

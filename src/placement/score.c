@@ -10,8 +10,8 @@
  * the cards that the pod would get there (choose_cards); the last part of the file turns values
  * into points, for prioritize, or into an order (score_best), for filter.
  *
- * The default policy is fgd. A reader of filter's path skips the others, and links_of, keep_nodes_free and
- * sink_displacing, which few pods need.
+ * The default policy is fgd. A reader of filter's path skips the others, and links_of,
+ * keep_nodes_free and sink_displacing, which few pods need.
  */
 
 __extension__ typedef __int128 wide;

@@ -9,13 +9,13 @@
 #include "placement/card_set.h"
 
 /*
- * The selection of cards: the conditions on a card and on the node, the cards that fit, and the choice
- * among them. Filter asks select_fit_one (select.h), where that does not know select_fit_beside, and from
- * score.c select_rows or select_cards; bind asks select_bind.
+ * The selection of cards: the conditions on a card and on the node, the cards that fit, and the
+ * choice among them. Filter asks select_fit_one (select.h), where that does not know
+ * select_fit_beside, and from score.c select_rows or select_cards; bind asks select_bind.
  *
- * For few pods alone, and skipped otherwise: later_or_never tells LATER from NEVER once the pod does not
- * fit, choose_linked and cut_size choose several cards, less_claimed leaves cards to nvidia.com/gpu, and
- * what is below select_bind is of reservations that end and of nominated pods.
+ * For few pods alone, and skipped otherwise: later_or_never tells LATER from NEVER once the pod
+ * does not fit, choose_linked and cut_size choose several cards, less_claimed leaves cards to
+ * nvidia.com/gpu, and what is below select_bind is of reservations that end and of nominated pods.
  */
 
 /* -- the conditions that a request sets on a card -- */
@@ -65,8 +65,8 @@ bool select_needs_no_cards(const struct request *r)
     return r->kind != REQUEST_DEVICES && !r->dialect && card_fits(&bare, r);
 }
 
-/* What is not in the node's first cache lines is read last: its source only for requests that select
- * cards. */
+/* What is not in the node's first cache lines is read last: its source only for requests that
+ * select cards. */
 enum obstacle_kind select_obstacle(const struct ledger_node *node,
                                    const struct request *r)
 {

@@ -6,8 +6,8 @@
  *
  *     gpushare-card-guest MIB [hold|size]    exits with the code of CUDA: 0, 2 (out of memory), ...
  *
- * With `hold` it prints "held" once it has the memory, and waits until it is killed; with `size` the
- * MiB of the card.
+ * With `hold` it prints "held" once it has the memory, and waits until it is killed; with `size`
+ * the MiB of the card.
  */
 
 #include <dlfcn.h>

@@ -6,7 +6,8 @@
 #include "base/jwrite.h"
 #include "base/mem.h"
 
-/* Fault injection: the rules, and the requests under /kube-sim/ that set them and count requests. */
+/* Fault injection: the rules, and the requests under /kube-sim/ that set them and count
+ * requests. */
 
 enum { RULES_MAX = 1000, COUNTERS_MAX = 1000 };
 
