@@ -64,7 +64,7 @@ struct container_list {
 enum {
     /* Containers, and statuses of containers, of one pod that are kept until the pod is
      * read. A pod with more counts for its spec, whatever its status says. */
-    ENTRIES_MAX = 256,
+    ENTRIES_MAX = 128,
 };
 
 struct pod_requests_reader {
