@@ -21,6 +21,7 @@ enum {
     /* Below terminationGracePeriodSeconds of the DaemonSets: 10 s of scv-agent's, else 15 s. */
     STOP_PUBLISHING_MS = 6 * 1000,
     STOP_MS = 10 * 1000,
+    STOP_IDLE_MS = 500,
 };
 
 struct node_program {
@@ -180,16 +181,17 @@ bool node_program_stop(struct node_program *p)
     const int64_t until_ms = clock_mono_ms() + wait_ms;
     for (size_t i = 0; i < ARRAY_LEN(p->servers); i++)
         status_server_stop(p->servers[i]);
-    /* First, so that its wait is a part of the others', and none waits beside a driver that
-     * hangs. */
+    /* First, so that its wait is a part of the others'. Beside a driver that hangs, only threads
+     * without a call have the time to end. */
     const bool sampled = card_sampler_stop(p->sampler);
-    const bool stopped = allocating_stop(p->allocating, sampled ? until_ms : 0);
+    const bool stopped = allocating_stop(
+        p->allocating, sampled ? until_ms : clock_mono_ms() + STOP_IDLE_MS);
     if (!sampled) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     /* The next process sends lost calls again. */
-    if (!publishing_stop(p->publishing, until_ms) || !stopped) {
+    if (!stopped || !publishing_stop(p->publishing, until_ms)) {
         log_warn("main", "a call does not return; exiting without waiting for it",
                  LOG_I("waited_ms", wait_ms));
         return false;
