@@ -56,6 +56,9 @@ void fuzz_input(struct span in)
         return;
     }
     got = run(messages[kind].type, buf_span(&first), &b, &second, &err);
+    /* Memory is limited by the bytes, of which unknown fields are left out. */
+    if (got == NOT_READ && err.code == ERR_TOO_LARGE && first.n < in.n)
+        return;
     fuzz_fail_if(got != DONE, "an encoded message cannot be decoded");
     fuzz_check_same(&first, &second, "a message changes when encoded and decoded");
 }
