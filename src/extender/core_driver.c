@@ -13,7 +13,7 @@
 
 enum {
     BIND_WAIT_MS =
-        20000,     /* CORE_HOLD_MS, and the Binding; in each core_driver_bind anew */
+        20000,     /* CORE_HOLD_MS, and the Binding; from each core_driver_bind on */
     GONE_MS = 200, /* between two looks at the caller of a bind that waits */
 };
 

@@ -69,7 +69,7 @@ struct core_driver_bind {
     void *ctx;
 };
 
-/* Binds a pod. Blocks until the outcome is known, for 20 s at most, in each call anew. -1: not
+/* Binds a pod. Blocks until the outcome is known, for 20 s at most in each call. -1: not
  * bound, or not known to be bound; err says why. Does not wait for the lease: *not_now is set if
  * this process may not bind now (CORE_BIND_NOT_NOW). */
 int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *bind,

@@ -21,7 +21,7 @@ enum {
     /* Below terminationGracePeriodSeconds of the DaemonSets: 10 s of scv-agent's, else 15 s. */
     STOP_PUBLISHING_MS = 6 * 1000,
     STOP_MS = 10 * 1000,
-    STOP_IDLE_MS = 500,
+    STOP_IDLE_MS = 500, /* beside a driver that hangs */
 };
 
 struct node_program {
